@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from halfseen import worlds
     from halfseen.agents.agent import Agent
-    from halfseen.agents.catalogue import AgentSpec, catalog, make
+    from halfseen.agents.catalogue import AgentSpec, catalog, make, register
+    from halfseen.agents.checks import check_agent
     from halfseen.agents.decision import Decision, Decisions
     from halfseen.agents.fleet import Fleet
     from halfseen.agents.loading import load
@@ -64,12 +65,14 @@ _MODULES = {
     "ServiceUnreachable": "client",
     "Verdict": "diagnostics.health",
     "catalog": "agents.catalogue",
+    "check_agent": "agents.checks",
     "evaluate": "evaluation.evaluate",
     "examine": "experiments.examine",
     "fit": "models.identification.maximum_likelihood",
     "leaderboard": "experiments.leaderboard",
     "load": "agents.loading",
     "make": "agents.catalogue",
+    "register": "agents.catalogue",
     "run": "experiments.run",
     "worlds": None,
 }
@@ -99,12 +102,14 @@ __all__ = [
     "Verdict",
     "__version__",
     "catalog",
+    "check_agent",
     "evaluate",
     "examine",
     "fit",
     "leaderboard",
     "load",
     "make",
+    "register",
     "run",
     "worlds",
 ]

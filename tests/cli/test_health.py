@@ -102,7 +102,7 @@ ROLES = ["--observed", "a", "--rewards", "r,s"]
         (
             "data.txt",
             b"a,r,s\n1,2,3\n",
-            "table: expected a file whose name ends in .csv, .parquet or .pq, got 'data.txt'",
+            "table: expected a file whose name ends in .csv, .csv.gz, .parquet or .pq, got 'data.txt'",
         ),
     ],
 )

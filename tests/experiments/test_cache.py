@@ -220,7 +220,7 @@ def test_recorded_worlds_with_different_data_are_different(tmp_path: Path) -> No
 
 
 def test_hs_run_saves_its_result_and_can_continue(tmp_path: Path, played: list[Slice], whole: hs.Result) -> None:
-    names = {"regret.png", "regret.svg", "rounds.parquet", "slices", "summary.json"}
+    names = {"regret.png", "regret.svg", "report.html", "rounds.parquet", "slices", "summary.json"}
     settings: dict[str, Any] = {"world": WORLDS, "rounds": 60, "seeds": 5, "out": tmp_path / "out"}
     assert_same_result(whole, hs.run(AGENTS, **settings))
     assert {path.name for path in (tmp_path / "out").iterdir()} == names

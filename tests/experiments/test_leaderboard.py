@@ -237,14 +237,14 @@ def failing_agent(monkeypatch: pytest.MonkeyPatch) -> str:
     return "failing"
 
 
-@pytest.mark.parametrize("jobs", [1, 2])  # worker processes do not know the agent, which is a failure as well
+@pytest.mark.parametrize("jobs", [1, 2])
 def test_a_failing_agent_does_not_affect_others(tmp_path: Path, failing_agent: str, jobs: int) -> None:
     board = small_board(tmp_path, agents=[failing_agent, *AGENTS], jobs=jobs)
-    failed = ["keyhole"] if jobs == 1 else ["keyhole", "switch at=30"]
+    failed = ["keyhole"]
     assert {(f["world"], f["agent"]) for f in board.summary["failures"]} == {(world, failing_agent) for world in failed}
     assert [f["seeds"] for f in board.summary["failures"]] == ["0 to 1", "2 to 2"] * len(failed)
     entry = board.entry("keyhole", failing_agent)
-    assert "RuntimeError: three | features are too many (test_leaderboard.py:" in entry["error"] or jobs == 2
+    assert "RuntimeError: three | features are too many (test_leaderboard.py:" in entry["error"]
     assert entry["regret_mean"] is None
     assert {a: r for (w, a), r in regret_by_seed(board).items() if w == "keyhole" and a != failing_agent} == {
         agent: regret for (world, agent), regret in regret_by_seed(small_board()).items() if world == "keyhole"

@@ -125,7 +125,7 @@ def test_specs_of_agents_and_worlds():
         ({"seeds": 0}, "seeds: expected an integer of at least 1, got 0"),
         ({"seeds": [1, -1]}, "seeds: expected an integer of at least 0, got -1"),
         ({"jobs": 0}, "jobs: expected an integer of at least 1, got 0"),
-        ({"agents": [3]}, "agents: expected names of agents or AgentSpecs, got 3"),
+        ({"agents": [3]}, "agents: expected names of agents, AgentSpecs, classes or triples of components, got 3"),
         ({"world": None}, "world: expected the name of a world, or a world, got None"),
         ({"seeds": 2.0}, "seeds: expected an integer of at least 1, got 2.0"),
         ({"world": unstable_world()}, "world: expected bounded dynamics, got contexts beyond ±1e+100 in round 10"),

@@ -151,11 +151,15 @@ def test_bad_files(text, message, tmp_path, monkeypatch):
             DATA | {"s": DATA["s"][:-1]},
             "the table: expected columns of the same length, got 60 rows of 'a' and 59 of 's'",
         ),
-        (DATA | {"a": ["x"] * ROWS}, "the table, column 'a', row 1: expected a number or an empty cell, got 'x'"),
+        (DATA | {"r": ["x"] * ROWS}, "the table, column 'r', row 1: expected a number or an empty cell, got 'x'"),
+        (
+            DATA | {"a": ["x", *["1"] * (ROWS - 1)]},
+            "the table, column 'a', row 1: expected a number or an empty cell, got 'x'",
+        ),
         (DATA | {"a": np.ones((ROWS, 2))}, "the table, column 'a': expected one number per row, got shape (60, 2)"),
         (
-            DATA | {"a": np.zeros(ROWS, dtype="M8[D]")},
-            "the table, column 'a': expected numbers, got datetime64[D] values",
+            DATA | {"r": np.zeros(ROWS, dtype="M8[D]")},
+            "the table, column 'r': expected numbers, got datetime64[D] values",
         ),
         (DATA | {"a": [object()] * ROWS}, "the table, column 'a', row 1: expected a number or an empty cell, got <obj"),
         (
@@ -171,15 +175,15 @@ def test_bad_files(text, message, tmp_path, monkeypatch):
             "the table: expected distinct column names, got columns [1, '1']",
         ),
         (
-            pl.DataFrame(DATA | {"a": ["x"] * ROWS}),
-            "the table, column 'a', row 1: expected a number or an empty cell, got 'x'",
+            pl.DataFrame(DATA | {"r": ["x"] * ROWS}),
+            "the table, column 'r', row 1: expected a number or an empty cell, got 'x'",
         ),
         (pl.DataFrame(DATA).lazy(), "an Arrow table or a structured array, got LazyFrame"),
         (pl.Series(DATA["a"]), "an Arrow table or a structured array, got Series"),
         ({name: values[:49] for name, values in DATA.items()}, "the table: expected at least 50 rows"),
         (3, "table: expected a CSV or Parquet file, a dictionary of columns"),
         (3, "an Arrow table or a structured array, got int"),
-        ("data.xlsx", "table: expected a file whose name ends in .csv, .parquet or .pq, got 'data.xlsx'"),
+        ("data.xlsx", "table: expected a file whose name ends in .csv, .csv.gz, .parquet or .pq, got 'data.xlsx'"),
         ("data.csv", "table: expected an existing file, got 'data.csv'"),
     ],
 )

@@ -17,7 +17,9 @@ from halfseen.agents.agent import Agent
 from halfseen.agents.arms import Arm, Arms
 from halfseen.agents.costs import Budget, split_budget
 from halfseen.agents.guardrails import Guardrails, split_guardrails
+from halfseen.agents.plain import PlainEntry, factory_name
 from halfseen.agents.policy import Policy
+from halfseen.agents.source_code import source_hash_of
 from halfseen.choosers.floored_greedy import FlooredGreedy
 from halfseen.choosers.greedy import Greedy
 from halfseen.choosers.information_directed import InformationDirected
@@ -82,9 +84,15 @@ class CatalogueEntry:
     estimator: Callable[..., Estimator]
     learner: Callable[..., Learner]
     chooser: Callable[..., Chooser]
-    summary: str
-    source: str
+    summary: str = ""
+    source: str = ""
     defaults: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def components(self) -> tuple[str, str, str]:
+        """The names of the estimator, the learner and the chooser in lower case."""
+        names = (one.__name__.lower() for one in (self.estimator, self.learner, self.chooser))
+        return tuple(names)  # type: ignore[return-value]
 
     @property
     def options(self) -> dict[str, inspect.Parameter]:
@@ -314,13 +322,18 @@ _ENTRIES = (
 )
 
 
-class Catalog(Mapping[str, CatalogueEntry]):
+Entry = CatalogueEntry | PlainEntry
+_BUILT_IN = frozenset(entry.name for entry in _ENTRIES)
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]*")
+
+
+class Catalog(Mapping[str, Entry]):
     """A mapping from names to agents of the catalogue, which is printed as a table."""
 
     def __init__(self, entries: tuple[CatalogueEntry, ...]) -> None:
-        self._entries = {entry.name: entry for entry in entries}
+        self._entries: dict[str, Entry] = {entry.name: entry for entry in entries}
 
-    def __getitem__(self, name: str) -> CatalogueEntry:
+    def __getitem__(self, name: str) -> Entry:
         if not isinstance(name, str) or name not in self._entries:
             raise unknown("agent", name, self._entries)
         return self._entries[name]
@@ -334,14 +347,17 @@ class Catalog(Mapping[str, CatalogueEntry]):
     def __len__(self) -> int:
         return len(self._entries)
 
+    def add(self, entry: Entry) -> None:
+        """Add an agent of one's own, or replace it. The agents of the package cannot be replaced."""
+        check_new_name(entry.name, _BUILT_IN, "agent")
+        self._entries[entry.name] = entry
+
     def table(self) -> Table:
         """Return the catalogue as a table with one row per agent."""
         rows = [
             {
                 "agent": entry.name,
-                "estimator": entry.estimator.__name__.lower(),
-                "learner": entry.learner.__name__.lower(),
-                "chooser": entry.chooser.__name__.lower(),
+                **dict(zip(("estimator", "learner", "chooser"), entry.components, strict=True)),
                 "description": entry.summary,
                 "requires": ", ".join(entry.required) or "nothing",
                 "source": entry.source,
@@ -352,6 +368,9 @@ class Catalog(Mapping[str, CatalogueEntry]):
 
     def __repr__(self) -> str:
         return str(self.table())
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()
 
 
 CATALOG = Catalog(_ENTRIES)
@@ -376,14 +395,61 @@ def catalog() -> Catalog:
     return CATALOG
 
 
+def component_entry(name: str) -> CatalogueEntry:
+    """Return an agent of the catalogue that has an estimator, a learner and a chooser, or raise if it has none."""
+    entry = CATALOG[name]
+    if isinstance(entry, PlainEntry):
+        expected = "an agent with an estimator, a learner and a chooser, as fleets, streams and evaluations need it"
+        raise InvalidInput(f"agent: expected {expected}, got '{name}', a class of its own")
+    return entry
+
+
+def check_new_name(name: object, taken: Iterable[str], kind: str) -> None:
+    """Raise if a name cannot be registered. Options on the command line follow a colon and are separated by commas."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise invalid("name", "letters, digits, '.', '_' and '-', beginning with a letter", repr(name))
+    if name in taken:
+        raise invalid("name", f"a name that no {kind} of halfseen has", f"'{name}'")
+
+
+def is_triple(agent: object) -> bool:
+    """Return whether the value is meant as an estimator, a learner and a chooser."""
+    return isinstance(agent, tuple) and any(
+        inspect.isclass(one) and issubclass(one, Estimator | Learner | Chooser) for one in agent
+    )
+
+
+def catalogue_entry(agent: Any, name: str = "", **about: Any) -> Entry:
+    """Return the entry of an agent: a name of the catalogue, an entry, a triple of components, a class or a function.
+
+    `name` and `about` are fields of the new entry of a triple, a class or a function.
+    """
+    if isinstance(agent, CatalogueEntry | PlainEntry):
+        return agent
+    if is_triple(agent):
+        for part, base in zip(agent, (Estimator, Learner, Chooser), strict=False):
+            if not (inspect.isclass(part) and issubclass(part, base)):
+                raise invalid("agent", f"a class derived from {base.__name__}", repr(part))
+        if len(agent) != 3:
+            raise invalid("agent", "an estimator, a learner and a chooser", f"{len(agent)} components")
+        return CatalogueEntry(name or "-".join(part.__name__.lower() for part in agent), *agent, **about)
+    if isinstance(agent, str) or not callable(agent):
+        if hasattr(agent, "decide"):
+            expected = "a class or function that makes agents, because every seed needs its own"
+            raise invalid("agents", expected, f"an object of {type(agent).__name__}")
+        return CATALOG[agent]
+    return PlainEntry(name or factory_name(agent), agent, **about)
+
+
 @dataclass(frozen=True)
 class AgentSpec:
-    """A catalogued agent with options, for experiments.
+    """An agent with options, for experiments.
 
     Parameters
     ----------
-    name : str
-        The name of the agent in the catalogue.
+    name : str, class, callable or tuple
+        The name of the agent in the catalogue, or an agent of one's own: a class or function that makes objects with
+        `decide` and `learn`, or a tuple of three classes, an estimator, a learner and a chooser.
     options : mapping, optional
         Options of the agent.
     label : str, optional
@@ -396,18 +462,42 @@ class AgentSpec:
     'ts-pco:width=0.5'
     """
 
-    name: str
+    name: Any  # a str once the object has been made
     options: Mapping[str, Any] = field(default_factory=dict)
     label: str = ""
+    # The entry of an agent of one's own. A process that plays this agent need not have registered it.
+    _own: Entry | None = field(init=False, default=None, repr=False)
 
     def __post_init__(self) -> None:
-        entry = CATALOG[self.name]
+        entry = catalogue_entry(self.name)
+        object.__setattr__(self, "name", entry.name)
+        if entry.name not in _BUILT_IN or entry is not CATALOG[entry.name]:
+            object.__setattr__(self, "_own", entry)
         if not isinstance(self.options, Mapping):
             raise invalid("options", "a dictionary of options", repr(self.options))
         entry.check_options(self.options)
         if not self.label:
             options = ",".join(f"{key}={value}" for key, value in self.options.items())
             object.__setattr__(self, "label", f"{self.name}:{options}" if options else self.name)
+
+    @property
+    def entry(self) -> Entry:
+        """The entry of the agent in the catalogue, or an entry like it for an agent of one's own."""
+        return CATALOG[self.name] if self._own is None else self._own
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the agent is not part of the package."""
+        return self._own is not None
+
+    @property
+    def source_hash(self) -> str | None:
+        """A hash of the source code of an agent of one's own, None for other agents."""
+        if self._own is None:
+            return None
+        if isinstance(self._own, PlainEntry):
+            return source_hash_of(self._own.factory)
+        return " ".join(source_hash_of(part) for part in (self._own.estimator, self._own.learner, self._own.chooser))
 
 
 def split_spec(text: str) -> tuple[str, dict[str, Any]]:
@@ -428,11 +518,78 @@ def split_spec(text: str) -> tuple[str, dict[str, Any]]:
     return name.strip(), options
 
 
-def agent_spec(agent: str | AgentSpec) -> AgentSpec:
-    """Return the AgentSpec for a name ('emkf-ts'), a name with options ('emkf-ts:window=400') or an AgentSpec."""
-    if not isinstance(agent, str | AgentSpec):
-        raise invalid("agents", "names of agents or AgentSpecs", repr(agent))
-    return AgentSpec(*split_spec(agent)) if isinstance(agent, str) else agent
+AgentLike = str | AgentSpec | Callable[..., Any] | tuple[type[Estimator], type[Learner], type[Chooser]]
+
+
+def agent_spec(agent: Any) -> AgentSpec:
+    """Return the AgentSpec for a name ('emkf-ts'), a name with options ('emkf-ts:window=400') or an agent of one's own.
+
+    An AgentSpec is returned unchanged.
+    """
+    if isinstance(agent, AgentSpec):
+        return agent
+    if isinstance(agent, str):
+        return AgentSpec(*split_spec(agent))
+    if not (callable(agent) or is_triple(agent) or hasattr(agent, "decide") or isinstance(agent, Entry)):
+        raise invalid("agents", "names of agents, AgentSpecs, classes or triples of components", repr(agent))
+    return AgentSpec(agent)
+
+
+def register(
+    name: str,
+    agent: Any,
+    *,
+    summary: str = "",
+    source: str = "",
+    defaults: Mapping[str, Any] | None = None,
+) -> None:
+    """Add an agent of one's own to the catalogue, under which it can be used by name.
+
+    `hs.make`, `hs.run`, `hs.leaderboard` and `halfseen run --import` then accept the name. A triple of components can
+    also be used in fleets and evaluations. The registration is valid for this process. A name that was registered
+    before is replaced.
+
+    Parameters
+    ----------
+    name : str
+        The name: letters, digits, ".", "_" and "-". It must not be the name of an agent of the package.
+    agent : class, callable or tuple
+        A class or function that makes objects with `decide` and `learn`, as in `run`, or a tuple of three classes, an
+        estimator, a learner and a chooser.
+    summary, source : str, optional
+        A description of the agent and where it is from, for tables. The default summary is the first line of the
+        docstring.
+    defaults : mapping, optional
+        Values of options that replace their defaults.
+
+    Returns
+    -------
+    None
+
+    Raises
+    ------
+    HalfseenError
+        If the name is not valid or belongs to an agent of the package, if the agent is not valid, or if there is no
+        option of a name in `defaults`.
+
+    Examples
+    --------
+    >>> import halfseen as hs
+    >>> from halfseen.choosers.ucb import Ucb
+    >>> from halfseen.estimators.lagged import Lagged
+    >>> from halfseen.learners.ridge import Ridge
+    >>> hs.register("lag-ucb", (Lagged, Ridge, Ucb), summary="last observations, LinUCB")
+    >>> hs.make("lag-ucb", observed=2, arms=3, lags=2).decide([0.1, 0.3]).arm in range(3)
+    True
+    """
+    check_new_name(name, _BUILT_IN, "agent")
+    if isinstance(agent, str) or not (callable(agent) or is_triple(agent)):
+        raise invalid("agent", "a class, a function that makes agents, or a triple of components", repr(agent))
+    if not summary and (inspect.isclass(agent) or inspect.isroutine(agent)):
+        summary = next(iter((inspect.getdoc(agent) or "").splitlines()), "")
+    entry = catalogue_entry(agent, name, summary=summary, source=source, defaults=dict(defaults or {}))
+    entry.check_options(entry.defaults)
+    CATALOG.add(entry)
 
 
 def make(
@@ -471,7 +628,7 @@ def make(
     Returns
     -------
     Agent
-        The new agent.
+        The new agent. For a class or function that was registered (see `register`), the object that it makes.
 
     Raises
     ------
@@ -485,11 +642,27 @@ def make(
     >>> decision = agent.decide([0.5, -1.0])
     >>> agent.learn(decision, 1.0)
     """
+    entry = CATALOG[name]
+    if isinstance(entry, PlainEntry):
+        own: Agent = _make_plain(entry, observed, arms, seed, options)
+        return own
     guards, _ = split_guardrails(options)
     agent = make_with_arms(name, observed, arms, seed, max_pending, options)
     if guards:
         agent.set_guardrails(**guards)
     return agent
+
+
+def _make_plain(entry: PlainEntry, observed: int, arms: int | Sequence[str], seed: int, options: Any) -> Any:
+    if not isinstance(arms, int | np.integer):
+        raise invalid("arms", f"a count, because '{entry.name}' numbers its arms", repr(arms))
+    return entry.make(
+        observed=at_least("observed", observed, 1),
+        arms=at_least("arms", arms, 1),
+        seed=seed_number("seed", seed),
+        rounds=None,
+        options=options,
+    )
 
 
 def make_with_arms(
@@ -502,7 +675,7 @@ def make_with_arms(
     added: Sequence[Mapping[str, Any]] = (),
 ) -> Agent:
     """Make an agent without its guardrails, and add the arms that were `added` to it before it was saved."""
-    entry = CATALOG[name]
+    entry = component_entry(name)
     names: list[Arm]
     if isinstance(arms, int | np.integer):
         names = list(range(at_least("arms", arms, 1)))

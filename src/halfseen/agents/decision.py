@@ -14,6 +14,10 @@ from halfseen.agents.policy import Policy
 from halfseen.components import Choices
 from halfseen.errors import DecisionError
 from halfseen.kernels.random import Floats, Ints
+from halfseen.reports.frames import data_frame
+from halfseen.reports.tables import Table, html_block
+
+_SHOWN = 10  # decisions in the table of a notebook
 
 
 class Owner(Protocol):
@@ -123,6 +127,51 @@ class Decision:
         branches = self._choices.branches
         return None if branches is None or branches[0] < 0 else BRANCHES[branches[0]]
 
+    def to_frame(self, library: str | None = None) -> Any:
+        """Return the decision as a DataFrame with one row per arm.
+
+        Parameters
+        ----------
+        library : {"pandas", "polars", "pyarrow"}, optional
+            The library of the DataFrame. By default, the first of them that is installed.
+
+        Returns
+        -------
+        DataFrame
+            The columns are `decision` (the id), `arm`, `expected`, `propensity` and `chosen`.
+
+        Raises
+        ------
+        HalfseenError
+            If the library is not installed.
+
+        Examples
+        --------
+        >>> import halfseen as hs
+        >>> agent = hs.make("random", observed=2, arms=["low", "high"], seed=1)
+        >>> frame = agent.decide([0.5, -1.0]).to_frame()
+        >>> frame["propensity"].to_list()
+        [0.5, 0.5]
+        """
+        expected = self.expected
+        return data_frame(
+            {
+                "decision": np.full(len(expected), self.id),
+                "arm": list(self._agent.arms[: len(expected)]),
+                "expected": expected,
+                "propensity": np.array(self.propensities),
+                "chosen": np.arange(len(expected)) == self.index,
+            },
+            library,
+        )
+
+    def _repr_html_(self) -> str:
+        rows = [
+            {"arm": str(arm), "expected reward": f"{mean:.4g}", "propensity": f"{share:.4g}"}
+            for arm, mean, share in zip(self._agent.arms, self.expected, self.propensities, strict=False)
+        ]
+        return html_block(f"Decision {self.id}: arm {self.arm}", Table(rows))
+
     def __repr__(self) -> str:
         return f"Decision(id={self.id}, arm={self.arm!r}, expected={self.expected[self.index]:.4g})"
 
@@ -209,6 +258,57 @@ class Decisions:
             return None
         marks = np.concatenate([part.branches for part in self._parts if part.branches is not None])
         return np.asarray(np.array(BRANCHES)[marks])
+
+    def to_frame(self, library: str | None = None) -> Any:
+        """Return the decisions as a DataFrame with one row per stream.
+
+        Parameters
+        ----------
+        library : {"pandas", "polars", "pyarrow"}, optional
+            The library of the DataFrame. By default, the first of them that is installed.
+
+        Returns
+        -------
+        DataFrame
+            The columns are `decision` (the id), `stream`, `arm`, `expected` and `propensity` of that arm and, if
+            guardrails are in force, `branch`.
+
+        Raises
+        ------
+        HalfseenError
+            If the library is not installed.
+
+        Examples
+        --------
+        >>> import halfseen as hs
+        >>> fleet = hs.Fleet("random", observed=1, arms=["low", "high"])
+        >>> numbers = fleet.add(2)
+        >>> list(fleet.decide([[0.5], [0.1]]).to_frame().columns)
+        ['decision', 'stream', 'arm', 'expected', 'propensity']
+        """
+        columns: dict[str, Any] = {
+            "decision": self.ids,
+            "stream": self.streams,
+            "arm": self.arms,
+            "expected": self.expected[np.arange(len(self)), self.indices],
+            "propensity": self.propensity,
+        }
+        return data_frame(columns | ({} if self.branches is None else {"branch": self.branches}), library)
+
+    def _repr_html_(self) -> str:
+        shown = min(len(self), _SHOWN)
+        rows = [
+            {"stream": str(stream), "arm": str(arm), "expected reward": f"{mean:.4g}", "propensity": f"{share:.4g}"}
+            for stream, arm, mean, share in zip(
+                self.streams[:shown],
+                self.arms[:shown],
+                self.expected[np.arange(shown), self.indices[:shown]],
+                self.propensity[:shown],
+                strict=True,
+            )
+        ]
+        more = f"and {len(self) - shown:,} more" if shown < len(self) else ""
+        return html_block(f"{len(self):,} decisions of {len(self._arms)} arms", Table(rows), more)
 
     def __repr__(self) -> str:
         return f"<{len(self)} decisions of {len(self._arms)} arms>"

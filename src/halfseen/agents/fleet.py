@@ -15,7 +15,7 @@ from halfseen import validation
 from halfseen.agents import saving
 from halfseen.agents.agent import Agent
 from halfseen.agents.arms import Arm, Arms
-from halfseen.agents.catalogue import CATALOG, make
+from halfseen.agents.catalogue import component_entry, make
 from halfseen.agents.decision import Decisions
 from halfseen.agents.guardrails import Guardrails, split_guardrails
 from halfseen.agents.pending import (
@@ -87,6 +87,7 @@ class Fleet:
         max_pending: int = 100_000,
         **options: Any,
     ) -> None:
+        component_entry(name)
         template = make(name, observed=observed, arms=arms, max_pending=max_pending, **options)  # checks the arguments
         guards, self._options = split_guardrails(options)
         self._max_pending = int(max_pending)
@@ -100,7 +101,7 @@ class Fleet:
         self._reward_counts: Ints = np.zeros((2, 2), dtype=np.int64)
 
     def _build(self, keys: Keys) -> Policy:
-        policy = CATALOG[self.name].build(StreamBatch(keys, self._observed, len(self.arms)), self._options)
+        policy = component_entry(self.name).build(StreamBatch(keys, self._observed, len(self.arms)), self._options)
         if self._guardrails is not None:
             policy.set_guardrails(self._guardrails, self._arms)
         return policy

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from halfseen.agents.catalogue import CATALOG
+from halfseen.agents.catalogue import component_entry
 from halfseen.estimators.adaptive.candidate_models import NOISY_STEPS, SLOW_STEPS, SPAN
 from halfseen.estimators.adaptive.estimator import Adaptive
 from halfseen.estimators.blup import Blup
@@ -61,7 +61,7 @@ def stream_cost(name: str, observed: int, arms: int, options: Mapping[str, Any],
 
     The options must be within their bounds. Options that `make` will refuse for another reason count as their default.
     """
-    entry = CATALOG[name]
+    entry = component_entry(name)
     values = {option: parameter.default for option, parameter in entry.options.items()}
     values |= dict(entry.defaults) | dict(options)
     estimator = _ESTIMATORS.get(entry.estimator, _observed)(observed, arms, values)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+import json
 import sys
+import warnings
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
@@ -12,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from halfseen.errors import invalid
+from halfseen.errors import HalfseenWarning, invalid
 
 if TYPE_CHECKING:
     from halfseen.worlds.world import World
@@ -21,6 +24,16 @@ AGENTS_HELP = (
     "Agents, separated by commas. The options of an agent follow a colon: "
     "kf-ts,ts-pco:width=0.5,delta=0.2 are two agents. Can be given several times."
 )
+Import = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--import", help="A module or a file, such as my_agents.py, that registers agents or worlds. Can be repeated."
+    ),
+]
+Grid = Annotated[
+    list[str] | None,
+    typer.Option(help="Values of an option to try, such as window=100,200,500. Can be given several times."),
+]
 FirstSeed = Annotated[int, typer.Option(min=0, help="The first seed. The following integers are the other seeds.")]
 Jobs = Annotated[int | None, typer.Option(min=1, help="Number of processes.", show_default="all cores")]
 Cluster = Annotated[
@@ -43,6 +56,9 @@ RewardColumns = Annotated[
 RewardEvery = Annotated[
     int | None,
     typer.Option(min=1, help="For a table: the rewards of this many rows arrive together.", show_default="1"),
+]
+TimeColumn = Annotated[
+    str | None, typer.Option(help="For a table: the column with the time of each row, by which the rows are sorted.")
 ]
 RewardFamily = Annotated[
     str | None,
@@ -91,6 +107,22 @@ def global_options(
     """Define the options that precede the command."""
 
 
+def import_modules(given: Sequence[str] | None) -> None:
+    """Import modules, each given by its name or as a file. The folder of a file is added to the path of modules."""
+    for one in given or ():
+        path = Path(one)
+        is_file = path.suffix == ".py"
+        if is_file and not path.is_file():
+            raise invalid("import", "an existing file", f"'{one}'")
+        folder = str(path.parent.resolve()) if is_file else str(Path.cwd())
+        if folder not in sys.path:
+            sys.path.insert(0, folder)  # child processes inherit the path
+        try:
+            importlib.import_module(path.stem if is_file else one)
+        except ImportError as error:
+            raise invalid("import", "a module or a file that can be imported", f"'{one}' ({error})") from None
+
+
 def split_list(given: Sequence[str]) -> list[str]:
     """Split comma-separated lists and omit empty parts."""
     return [part.strip() for text in given for part in text.split(",") if part.strip()]
@@ -108,6 +140,24 @@ def split_specs(given: Sequence[str]) -> list[str]:
         else:
             specs.append(part)
     return specs
+
+
+def split_grid(given: Sequence[str] | None) -> dict[str, list[Any]] | None:
+    """Return the values of each option of a sweep, given as 'option=value,value'. None means no sweep."""
+    if not given:
+        return None
+    grid: dict[str, list[Any]] = {}
+    for text in given:
+        option, equals, values = text.partition("=")
+        if not equals or not option.strip() or not values.strip():
+            raise invalid("grid", "an option and its values, such as window=100,200,500", f"'{text}'")
+        grid[option.strip()] = []
+        for value in values.split(","):
+            try:
+                grid[option.strip()].append(json.loads(value))
+            except json.JSONDecodeError:
+                grid[option.strip()].append(value.strip())
+    return grid
 
 
 def split_numbers(argument: str, given: Sequence[str]) -> list[float]:
@@ -129,11 +179,12 @@ def resolve_worlds(
     rewards: list[str] | None,
     reward_every: int | None,
     reward_family: str | None,
+    time: str | None = None,
 ) -> list[World]:
     """Return the named worlds with their options, or the recorded world of a table."""
     from halfseen.experiments.plan import world_spec
     from halfseen.worlds import recorded
-    from halfseen.worlds.columns import FILE_ENDINGS, read_columns
+    from halfseen.worlds.columns import FILE_ENDINGS, file_ending, read_columns
     from halfseen.worlds.named import NAMED, RECORDED
 
     tables = [world for world in worlds if world.lower().endswith(FILE_ENDINGS)]
@@ -147,6 +198,7 @@ def resolve_worlds(
             "rewards": rewards,
             "reward-every": reward_every,
             "reward-family": reward_family,
+            "time": time,
         }
         for option, given in table_options.items():
             if given is not None:
@@ -158,15 +210,20 @@ def resolve_worlds(
     for role, columns in (("observed", observed), ("rewards", rewards)):
         if columns is None:
             raise invalid(role, f"columns of '{table}', separated by commas", "none")
-    source = recorded(
-        table,
-        observed=split_list(observed or []),
-        hidden=split_list(hidden or []),
-        rewards=split_list(rewards or []),
-        reward_every=reward_every or 1,
-        reward_family=reward_family or "gaussian",
-        name=Path(table).stem,
-    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", HalfseenWarning)  # printed below
+        source = recorded(
+            table,
+            observed=split_list(observed or []),
+            hidden=split_list(hidden or []),
+            rewards=split_list(rewards or []),
+            reward_every=reward_every or 1,
+            reward_family=reward_family or "gaussian",
+            time=time,
+            name=Path(table).name.removesuffix(file_ending(Path(table))),
+        )
+    for note in source.notes:
+        print(f"note: {note}", file=sys.stderr)
     for name in source.constant_in_scaling:
         consequence = "carries no information" if name in source.constant_names else "is not scaled, as it varies later"
         print(f"note: column '{name}' is constant in the rows used for scaling and {consequence}", file=sys.stderr)

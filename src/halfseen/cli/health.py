@@ -13,6 +13,7 @@ from halfseen.cli.arguments import (
     RewardColumns,
     RewardEvery,
     RewardFamily,
+    TimeColumn,
     resolve_worlds,
 )
 from halfseen.cli.terminal import print_findings, print_written, progress
@@ -27,6 +28,7 @@ def health(
     rewards: RewardColumns = None,
     reward_every: RewardEvery = None,
     reward_family: RewardFamily = None,
+    time: TimeColumn = None,
     rounds: Annotated[
         int | None,
         typer.Option(min=1, help="Number of rounds.", show_default="3000, or all rounds of a recorded world"),
@@ -49,6 +51,7 @@ def health(
         rewards=rewards,
         reward_every=reward_every,
         reward_family=reward_family,
+        time=time,
     )
     with progress(f"adaptive in {resolved.name}") as bar:
         _, examination = examine_world(resolved, rounds=rounds, seed=seed, progress=bar.update)

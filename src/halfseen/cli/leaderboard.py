@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from halfseen.cli import interruption
-from halfseen.cli.arguments import AGENTS_HELP, Cluster, FirstSeed, Jobs, split_specs
+from halfseen.cli.arguments import AGENTS_HELP, Cluster, FirstSeed, Import, Jobs, import_modules, split_specs
 from halfseen.cli.experiment import describe_size, processes
 from halfseen.cli.terminal import print_leaderboard, print_written, slice_progress
 from halfseen.errors import invalid
@@ -38,6 +38,7 @@ def leaderboard(
         Path | None,
         typer.Option(help="Another file for the tables as Markdown.", show_default="only in the folder"),
     ] = None,
+    modules: Import = None,
 ) -> None:
     """Compare every agent with kf-ts in every world. To continue an interrupted run, repeat the command."""
     from halfseen.experiments import leaderboard as boards
@@ -49,6 +50,7 @@ def leaderboard(
     if resume and fresh:
         raise invalid("resume", "either --resume or --fresh", "both")
     count = processes(jobs, cluster)
+    import_modules(modules)
     check_folder(out)
     if markdown is not None:
         check_folder(markdown.parent, "markdown")
@@ -85,7 +87,7 @@ def leaderboard(
     print_leaderboard(board)
     written = [out / name for name in boards.FILES]
     if markdown is not None:
-        command = f"{board.summary['command']} --markdown {shlex.quote(str(markdown))}"
+        command = board.summary["command"] and f"{board.summary['command']} --markdown {shlex.quote(str(markdown))}"
         markdown.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(markdown, board.markdown(command).encode())
         written.append(markdown)

@@ -11,14 +11,19 @@ from halfseen.cli.arguments import (
     AGENTS_HELP,
     Cluster,
     FirstSeed,
+    Grid,
     HiddenColumns,
+    Import,
     Jobs,
     ObservedColumns,
     Resume,
     RewardColumns,
     RewardEvery,
     RewardFamily,
+    TimeColumn,
+    import_modules,
     resolve_worlds,
+    split_grid,
     split_specs,
 )
 from halfseen.cli.experiment import play
@@ -50,6 +55,9 @@ def run(
     rewards: RewardColumns = None,
     reward_every: RewardEvery = None,
     reward_family: RewardFamily = None,
+    time: TimeColumn = None,
+    grid: Grid = None,
+    modules: Import = None,
 ) -> None:
     """Play agents in worlds, which may be simulated or recorded."""
     from halfseen.experiments.plan import defaults_for, experiment, seed_range
@@ -57,6 +65,7 @@ def run(
 
     if out is not None:
         check_folder(out)
+    import_modules(modules)
     resolved = resolve_worlds(
         worlds,
         observed=observed,
@@ -64,10 +73,11 @@ def run(
         rewards=rewards,
         reward_every=reward_every,
         reward_family=reward_family,
+        time=time,
     )
     count = defaults_for(resolved).seeds if seeds is None else seeds
     specs = None if agents is None else split_specs(agents)
-    plan = experiment(specs, resolved, rounds, seed_range(count, first_seed))
+    plan = experiment(specs, resolved, rounds, seed_range(count, first_seed), split_grid(grid))
     result = play(plan, jobs, cluster, out, resume)
     print_results(result)
     if out is not None:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from halfseen.reports.tables import Table
+from halfseen.reports.tables import GROWTH_NOTE, Table
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -155,6 +155,10 @@ def print_results(result: Result) -> None:
     for world in result.worlds:
         own = [{k: v for k, v in row.items() if k != "world"} for row in rows if row["world"] == world]
         print_table(Table(own), world, optional=_OPTIONAL_RESULT_COLUMNS, numeric=True)
+    if result.plan.grid:
+        print_table(result.grid_table(), "Options", numeric=False)
+    if not result.recorded:
+        _print_note("", GROWTH_NOTE)
 
 
 def print_claims(claims: Sequence[Claim]) -> None:

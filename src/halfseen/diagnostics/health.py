@@ -6,9 +6,11 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from halfseen.errors import invalid
-from halfseen.reports.tables import Table
+from halfseen.reports.frames import data_frame
+from halfseen.reports.tables import Table, html_block
 
 LONG_SILENCE = 100  # a note is added after this many rounds without a reward, or without one entry of y
 ENOUGH_ROUNDS = 50  # a model is examined if the history has at least this many rounds
@@ -112,6 +114,15 @@ def findings_table(findings: tuple[Finding, ...]) -> Table:
     )
 
 
+def findings_frame(findings: Sequence[Finding], library: str | None) -> Any:
+    """Return a DataFrame with one row per finding, with the measured values as numbers."""
+    names = ("name", "value", "expected", "verdict", "sentence")
+    columns: dict[str, list[Any]] = {name: [getattr(finding, name) for finding in findings] for name in names}
+    columns["value"] = [float(value) for value in columns["value"]]
+    columns["verdict"] = [str(verdict) for verdict in columns["verdict"]]
+    return data_frame({"finding": columns.pop("name"), **columns}, library)
+
+
 @dataclass(frozen=True, repr=False)
 class Health:
     """The result of `Agent.health` and `Fleet.health`.
@@ -176,6 +187,37 @@ class Health:
     def table(self) -> Table:
         """Return a table with one row per finding: name, value, expected range and verdict."""
         return findings_table(self.findings)
+
+    def to_frame(self, library: str | None = None) -> Any:
+        """Return the findings as a DataFrame with one row per finding.
+
+        Parameters
+        ----------
+        library : {"pandas", "polars", "pyarrow"}, optional
+            The library of the DataFrame. By default, the first of them that is installed.
+
+        Returns
+        -------
+        DataFrame
+            The columns are `finding`, `value` (a number), `expected`, `verdict` and `sentence`.
+
+        Raises
+        ------
+        HalfseenError
+            If the library is not installed.
+
+        Examples
+        --------
+        >>> import halfseen as hs
+        >>> agent = hs.make("ts-pco", observed=2, arms=["low", "high"], seed=1)
+        >>> len(agent.health().to_frame())
+        0
+        """
+        return findings_frame(self.findings, library)
+
+    def _repr_html_(self) -> str:
+        facts = Table([{"fact": name, "value": _text(fact)} for name, fact in self.facts.items()])
+        return html_block(self.answer, self.heading, self.notes, self.table(), facts)
 
     def __str__(self) -> str:
         lines = [printed("", self.answer)] if self.answer else []

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from halfseen.agents.arms import Arm
-from halfseen.agents.catalogue import CATALOG, FAMILY_OPTION, AgentSpec, agent_spec
+from halfseen.agents.catalogue import FAMILY_OPTION, AgentSpec, agent_spec
 from halfseen.agents.guardrails import BRANCHES, CHOOSER, CONTROL, HOLDBACK
 from halfseen.errors import invalid
 from halfseen.evaluation import policies
@@ -30,8 +30,9 @@ from halfseen.evaluation.reward_model import predicted_rewards
 from halfseen.kernels.random import Floats
 from halfseen.reports.figures import evaluation_figure, render_figure
 from halfseen.reports.files import save_figure, staged, write_atomically, write_figure, write_json
+from halfseen.reports.frames import data_frame
 from halfseen.reports.pages import render
-from halfseen.reports.tables import Table, count, logged_arms_table, policy_table
+from halfseen.reports.tables import Table, count, html_block, logged_arms_table, policy_table
 from halfseen.statistics.lift import Lift, RewardMoments
 from halfseen.validation import REWARD_RANGES, Words, positive, seed_number
 
@@ -88,6 +89,52 @@ class Evaluation:
     def table(self) -> Table:
         """Return a table with one row per policy: three estimates of its reward, and the gain over the logged one."""
         return policy_table(self.summary()["policies"])
+
+    def to_frame(self, library: str | None = None) -> Any:
+        """Return the estimates as a DataFrame with one row per policy.
+
+        Parameters
+        ----------
+        library : {"pandas", "polars", "pyarrow"}, optional
+            The library of the DataFrame. By default, the first of them that is installed.
+
+        Returns
+        -------
+        DataFrame
+            The columns are `policy`; for each estimator, such as "dr", the estimate `dr` with the ends of its interval
+            `dr_low` and `dr_high`, and the difference to the logged policy `dr_minus_logged`, with `_low` and `_high`;
+            `effective_sample_size`, `largest_weight`, `mean_weight` and `uncovered`.
+
+        Raises
+        ------
+        HalfseenError
+            If the library is not installed.
+
+        Examples
+        --------
+        >>> import halfseen as hs
+        >>> log = {"observation": [0.1, 0.7, -0.2, 0.4], "arm": [0, 1, 1, 0], "propensity": [0.5] * 4}
+        >>> frame = hs.evaluate(log | {"reward": [1.0, 0.0, 1.0, 1.0]}, "always:0").to_frame()
+        >>> frame["ips"].to_list()
+        [0.75, 1.0]
+        """
+        columns: dict[str, list[Any]] = {"policy": list(self.policies)}
+        for name in ESTIMATORS:
+            for label, estimates in (
+                (name, [one.values[name] for one in self.policies.values()]),
+                (f"{name}_minus_logged", [one.differences[name] for one in self.policies.values()]),
+            ):
+                columns[label] = [float(one.value) for one in estimates]
+                columns[f"{label}_low"] = [float(one.low) for one in estimates]
+                columns[f"{label}_high"] = [float(one.high) for one in estimates]
+        columns["effective_sample_size"] = [float(one.effective_size) for one in self.policies.values()]
+        for name in ("largest_weight", "mean_weight", "uncovered"):
+            columns[name] = [float(getattr(one, name)) for one in self.policies.values()]
+        return data_frame(columns, library)
+
+    def _repr_html_(self) -> str:
+        lifts = [f"lift over {lift.baseline}: {lift.shown}, {lift.sentence}" for lift in self.lifts]
+        return html_block(self.table(), [*lifts, *self.warnings])
 
     def summary(self) -> dict[str, Any]:
         """Return all results as plain data, the content of `evaluation.json`."""
@@ -198,7 +245,8 @@ def evaluate(
     stream : str, optional
         The stream to evaluate, if the log contains several.
     observed : sequence of str, optional
-        The observed columns of a table. The default is all columns whose names begin with "observation".
+        The observed columns of a table. The default is all columns whose names begin with "observation". A column of
+        text becomes one column of zeros and ones per text, and a column of dates becomes a number of days.
     arms : int or sequence of str or int, optional
         The number of arms, or their names or integers in the order of the propensities, if the log does not contain
         them.
@@ -289,9 +337,9 @@ def evaluate(
 
 def _told(policy: str | AgentSpec | Rule, family: str) -> str | AgentSpec | Rule:
     """Return an agent that knows the family of the rewards, and any other policy unchanged."""
-    if not isinstance(policy, AgentSpec) or FAMILY_OPTION not in CATALOG[policy.name].options:
+    if not isinstance(policy, AgentSpec) or FAMILY_OPTION not in policy.entry.options:
         return policy
-    return AgentSpec(policy.name, {FAMILY_OPTION: family} | dict(policy.options), policy.label)
+    return AgentSpec(policy.entry, {FAMILY_OPTION: family} | dict(policy.options), policy.label)
 
 
 def _lifts(log: Log, rewards: Floats) -> tuple[Lift, ...]:
@@ -361,7 +409,7 @@ def _progress_of_all(progress: Progress | None, rounds: int, count: int) -> Prog
 
 def _notes(log: Log, missing: float | None) -> tuple[str, ...]:
     """Return remarks about the log."""
-    notes = []
+    notes = list(log.notes)
     without = int((~log.rewarded).sum())
     have, are, counted = ("has", "is", "counts") if without == 1 else ("have", "are", "count")
     if without and missing is None:

@@ -54,6 +54,7 @@ class Log:
     defaults: int  # number of rewards that are the default reward of the stream
     steps: tuple[LogStep, ...]  # decisions, rewards and changes of arms, in order of time
     branches: Ints | None = None  # (n,) marks of guardrails, −1 for none and for decisions before the last change
+    notes: tuple[str, ...] = ()  # remarks about columns that had to be encoded
 
     @property
     def rounds(self) -> int:

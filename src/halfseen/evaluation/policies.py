@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from halfseen.agents.agent import Agent
-from halfseen.agents.catalogue import CATALOG, make
+from halfseen.agents.catalogue import component_entry, make
 from halfseen.errors import HalfseenError, InvalidInput, invalid, unknown
 from halfseen.evaluation.log import ROUNDING, Log, StepKind
 from halfseen.kernels.random import Floats
@@ -57,7 +57,7 @@ def by_agent(
     played. The agent learns each reward at the time when the reward arrived. If a late reward replaced a default
     reward, the agent learns the default reward as a provisional one.
     """
-    if CATALOG[name].reveals_context:
+    if component_entry(name).reveals_context:
         raise invalid("policy", "an agent that does not need the true context", f"'{name}'")
     first = log.arms[: log.first_arms]
     named = [arm for arm in first if isinstance(arm, str)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from halfseen.evaluation.log import ROUNDING, Log, LogBuilder, check_propensity
 from halfseen.kernels.random import Floats, Ints
 from halfseen.validation import at_least, is_missing
 from halfseen.worlds.columns import FILE_ENDINGS as TABLE_ENDINGS
-from halfseen.worlds.columns import Columns, read_columns
+from halfseen.worlds.columns import Columns, file_ending, read_columns
 
 JOURNAL_ENDINGS = (".ndjson", ".jsonl")
 PARQUET_ENDINGS = (".parquet", ".pq")
@@ -44,7 +44,7 @@ def read_log(
     """Read a log from a file, whose format is given by the ending of its name, or from a table."""
     if isinstance(log, str | Path):
         path = Path(log)
-        ending = path.suffix.lower()
+        ending = file_ending(path)
         if ending not in LOG_ENDINGS:
             raise invalid("log", f"a file whose name ends in {', '.join(LOG_ENDINGS)}", f"'{path}'")
         if not path.is_file():
@@ -295,7 +295,8 @@ def _read_table(columns: Columns, observed: Sequence[str] | None, stream: str | 
         if name not in columns.names:
             raise InvalidInput(f"{source}: expected {_TABLE_COLUMNS}, got no column '{name}'")
     rows = _rows_of_stream(columns, stream)
-    observations = _observations(columns, observed)[rows]
+    observations, notes = _observations(columns, observed)
+    observations = observations[rows]
     played = _cells(columns, "arm", rows) or []
     propensity, rewards = columns["propensity"][rows].tolist(), columns["reward"][rows].tolist()
     propensities, available = _lists(columns, "propensities", rows), _lists(columns, "available", rows)
@@ -324,7 +325,7 @@ def _read_table(columns: Columns, observed: Sequence[str] | None, stream: str | 
             is_default = how is not None and how[row] == "default"
             learnt = folded is None or folded[row] is not False
             builder.rewarded(where[row], row, rewards[row], default=is_default, learnt=learnt)
-    return builder.finish()
+    return replace(builder.finish(), notes=tuple(notes))
 
 
 def _rows_of_stream(columns: Columns, stream: str | None) -> Ints:
@@ -341,8 +342,8 @@ def _rows_of_stream(columns: Columns, stream: str | None) -> Ints:
     return np.flatnonzero(np.array([stream in (None, name) for name in names], dtype=np.bool_))
 
 
-def _observations(columns: Columns, observed: Sequence[str] | None) -> Floats:
-    """Return the observations (n, k). A single column may contain lists of k numbers."""
+def _observations(columns: Columns, observed: Sequence[str] | None) -> tuple[Floats, list[str]]:
+    """Return the observations (n, k) and remarks about them. A single column may contain lists of k numbers."""
     names = [name for name in columns.names if name.startswith("observation")] if observed is None else list(observed)
     if not names:
         raise InvalidInput(
@@ -353,8 +354,9 @@ def _observations(columns: Columns, observed: Sequence[str] | None) -> Floats:
     if len(names) == 1 and len(cells) > 0 and isinstance(cells[0], list | tuple | np.ndarray):
         if len({len(cell) for cell in cells}) > 1:
             raise invalid(f"{columns.source}, column '{names[0]}'", "lists of equal length", "different lengths")
-        return np.array([list(cell) for cell in cells], dtype=np.float64)
-    return np.column_stack([columns[name] for name in names])
+        return np.array([list(cell) for cell in cells], dtype=np.float64), []
+    features, notes = columns.features(names)
+    return np.column_stack(list(features.values())), notes
 
 
 def _lists(columns: Columns, name: str, rows: Ints) -> list[Any] | None:
@@ -417,33 +419,12 @@ def _rewarded_after(columns: Columns, rows: Ints) -> Ints:
     immediately = np.arange(len(rows))
     if not {"time", "reward_time"} <= set(columns.names):
         return immediately
-    decided = _times(columns, "time", rows)
-    rewarded = _times(columns, "reward_time", rows)
+    decided, rewarded = columns.times("time", rows), columns.times("reward_time", rows)
     if np.isnan(decided).any() or (np.diff(decided) < 0).any():
         bad = int(rows[np.isnan(decided).argmax() if np.isnan(decided).any() else (np.diff(decided) < 0).argmax() + 1])
         raise invalid(f"{columns.source}, row {bad + 1}", "rows in order of time", "no time or an earlier time")
     after = np.searchsorted(decided, np.where(np.isnan(rewarded), decided, rewarded), side="right") - 1
     return np.maximum(after, immediately)
-
-
-def _times(columns: Columns, name: str, rows: Ints) -> Floats:
-    """Return times in seconds, with NaN for empty cells."""
-    given = np.asarray(columns.as_given(name))[rows]
-    if given.dtype.kind == "M":
-        seconds = given.astype("datetime64[us]").astype(np.int64) / 1e6
-        return np.where(np.isnat(given), np.nan, seconds)
-    found = np.empty(len(given))
-    for at, cell in enumerate(given):
-        try:
-            if cell is None or cell == "" or cell != cell:
-                found[at] = math.nan
-            elif isinstance(cell, str):
-                found[at] = datetime.fromisoformat(cell).timestamp()
-            else:
-                found[at] = cell.timestamp() if hasattr(cell, "timestamp") else float(cell)
-        except (TypeError, ValueError):
-            raise invalid(f"{columns.source}, column '{name}', row {rows[at] + 1}", "a time", f"'{cell}'") from None
-    return found
 
 
 def _cells(columns: Columns, name: str, rows: Ints) -> list[Any] | None:

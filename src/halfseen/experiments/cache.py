@@ -44,7 +44,10 @@ class SliceStore:
     def key(self, task: Slice) -> dict[str, Any]:
         """Return everything that the results of a seed depend on, as data that JSON writes and reads unchanged."""
         content = {
-            "agents": [{"name": spec.name, "options": spec.options} for spec in task.agents],
+            "agents": [
+                {"name": spec.name, "options": spec.options} | ({"source": spec.source_hash} if spec.is_own else {})
+                for spec in task.agents
+            ],
             "world": {"type": type(task.world).__qualname__} | all_settings(task.world),
             "rounds": task.rounds,
         }

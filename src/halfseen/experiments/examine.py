@@ -23,6 +23,7 @@ from halfseen.diagnostics.health import (
     ENOUGH_ROUNDS,
     Finding,
     Verdict,
+    findings_frame,
     findings_table,
     printed,
     printed_terms,
@@ -34,7 +35,7 @@ from halfseen.models.linear_gaussian import LinearGaussianModel
 from halfseen.reports.figures import health_figure, render_figure
 from halfseen.reports.files import save_figure, staged, write_atomically, write_figure, write_json
 from halfseen.reports.pages import render
-from halfseen.reports.tables import Table
+from halfseen.reports.tables import Table, html_block
 from halfseen.validation import real_numbers
 from halfseen.worlds.recorded import RecordedWorld
 from halfseen.worlds.world import World
@@ -111,6 +112,29 @@ class Examination:
     def table(self) -> Table:
         """Return the findings as a table with one row per finding."""
         return findings_table(self.findings)
+
+    def to_frame(self, library: str | None = None) -> Any:
+        """Return the findings as a DataFrame with one row per finding, as `Health.to_frame`.
+
+        Parameters
+        ----------
+        library : {"pandas", "polars", "pyarrow"}, optional
+            The library of the DataFrame. By default, the first of them that is installed.
+
+        Returns
+        -------
+        DataFrame
+            The columns are `finding`, `value` (a number), `expected`, `verdict` and `sentence`.
+
+        Raises
+        ------
+        HalfseenError
+            If the library is not installed.
+        """
+        return findings_frame(self.findings, library)
+
+    def _repr_html_(self) -> str:
+        return html_block(self.answer, self.table(), [finding.sentence for finding in self.findings])
 
     def plot(self, path: str | Path) -> None:
         """Save the figure.

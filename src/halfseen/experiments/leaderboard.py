@@ -8,19 +8,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from halfseen.agents.catalogue import CATALOG, AgentSpec, agent_spec
+from halfseen.agents.catalogue import CATALOG, AgentLike, AgentSpec, agent_spec
 from halfseen.experiments.cache import SliceStore, source_hash, versions
 from halfseen.experiments.engines import choose_executor
 from halfseen.experiments.leaderboard_summary import BASELINE, overall_ratio, summarise_worlds
-from halfseen.experiments.plan import Experiment, Slice, experiment
+from halfseen.experiments.plan import Experiment, Slice, as_list, experiment
 from halfseen.experiments.report import agent_settings, facts_from_worlds, world_settings
 from halfseen.experiments.slice_schedule import Progress, play_slices
 from halfseen.experiments.slice_summary import SEEDS_PER_SLICE, SliceSummary, one_agent_slices, world_and_agent
 from halfseen.reports.commands import rerun_command
 from halfseen.reports.figures import ratio_figure, render_figure
 from halfseen.reports.files import check_folder, staged, write_atomically, write_json
+from halfseen.reports.frames import data_frame, number_or_nan
 from halfseen.reports.pages import render
-from halfseen.reports.tables import Table, leaderboard_markdown, matrix_table, ranked_agents, world_table
+from halfseen.reports.tables import (
+    Table,
+    agent_entries,
+    html_block,
+    leaderboard_markdown,
+    matrix_note,
+    matrix_table,
+    ranked_agents,
+    world_table,
+)
 from halfseen.worlds.world import World
 
 WORLDS = (
@@ -39,7 +49,7 @@ WORLDS = (
 )
 ROUNDS, SEEDS = 3_000, 50
 FILES = ("leaderboard.html", "leaderboard.json", "leaderboard.md")
-Agents = Sequence[str | AgentSpec] | str | None
+Agents = Sequence[AgentLike] | AgentLike | None
 Worlds = Sequence[str | World] | str | World | None
 
 
@@ -113,6 +123,40 @@ class Leaderboard:
         """
         return world_table(self.summary, world)
 
+    def to_frame(self, library: str | None = None) -> Any:
+        """Return the results as a DataFrame with one row per world and agent.
+
+        Parameters
+        ----------
+        library : {"pandas", "polars", "pyarrow"}, optional
+            The library of the DataFrame. By default, the first of them that is installed.
+
+        Returns
+        -------
+        DataFrame
+            The columns are `world`, `agent`, `regret_mean`, `regret_standard_error`, `regret_median`, the `ratio` to
+            the baseline with `ratio_low` and `ratio_high`, `p` (with Holm's correction) and `microseconds_per_round`.
+            Numbers that do not exist are NaN, such as those of agents that failed.
+
+        Raises
+        ------
+        HalfseenError
+            If the library is not installed.
+        """
+        rows = agent_entries(self.summary)
+        columns: dict[str, list[Any]] = {"world": [row[0] for row in rows], "agent": [row[1] for row in rows]}
+        names = {"p": "p_holm"} | {
+            name: name for name in ("regret_mean", "regret_standard_error", "regret_median", "microseconds_per_round")
+        }
+        for column, field in names.items():
+            columns[column] = [number_or_nan(entry[field]) for _, _, entry in rows]
+        for column, end in (("ratio", "value"), ("ratio_low", "low"), ("ratio_high", "high")):
+            columns[column] = [number_or_nan((entry["ratio"] or {}).get(end)) for _, _, entry in rows]
+        return data_frame(columns, library)
+
+    def _repr_html_(self) -> str:
+        return html_block(matrix_note(self.summary), self.matrix())
+
     def markdown(self, command: str | None = None) -> str:
         """Return the leaderboard as a Markdown page.
 
@@ -168,7 +212,7 @@ def leaderboard(
 
     Parameters
     ----------
-    agents : sequence of str or AgentSpec, optional
+    agents : sequence of str, AgentSpec, class, callable or tuple, optional
         The agents, as in `run`. By default, all agents of the catalogue. `kf-ts` is always added.
     worlds : str, World, or sequence of them, optional
         The worlds, as in `run`. By default, ten simulated worlds.
@@ -242,7 +286,7 @@ def leaderboard(
 
 def leaderboard_plan(agents: Agents, worlds: Worlds, rounds: int, seeds: int | Iterable[int]) -> Experiment:
     """Check the arguments of `leaderboard`, add the baseline, and return them as an `Experiment`."""
-    given = list(CATALOG) if agents is None else [agents] if isinstance(agents, str) else list(agents)
+    given = list(CATALOG) if agents is None else as_list(agents)
     if given and BASELINE not in [agent_spec(agent).label for agent in given]:
         given = [BASELINE, *given]
     return experiment(given, list(WORLDS) if worlds is None else worlds, rounds, seeds)
@@ -266,7 +310,7 @@ def _summarise(plan: Experiment, slices: Sequence[Slice], results: Sequence[Slic
 
 
 def _describe_agent(plan: Experiment, spec: AgentSpec, worlds: dict[str, Any]) -> dict[str, Any]:
-    entry = CATALOG[spec.name]
+    entry = spec.entry
     return {
         "name": spec.name,
         "options": dict(spec.options),
@@ -278,10 +322,12 @@ def _describe_agent(plan: Experiment, spec: AgentSpec, worlds: dict[str, Any]) -
 
 
 def _command(agents: Agents, worlds: Worlds, plan: Experiment) -> str | None:
-    """Return the command that reproduces the leaderboard, or None if an agent or a world was given as an object."""
+    """Return the command that reproduces the leaderboard, or None if an agent or a world is not part of the package."""
+    if any(spec.is_own for spec in plan.agents) or any(world.is_own for world in plan.worlds):
+        return None
     options = {}
     for option, given in (("--agents", agents), ("--worlds", worlds)):
-        names = [given] if given is None or isinstance(given, str | World) else list(given)
+        names = as_list(given)
         if not all(name is None or isinstance(name, str) for name in names):
             return None
         options[option] = None if given is None else ",".join(map(str, names))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from halfseen.agents.catalogue import CATALOG, AgentSpec, agent_spec, split_spec
+from halfseen.agents.catalogue import AgentSpec, agent_spec, is_triple, split_spec
+from halfseen.agents.plain import PlainEntry
 from halfseen.errors import invalid
+from halfseen.experiments.grid import GridPoint, expand
 from halfseen.validation import at_least, seed_number
 from halfseen.worlds import named
 from halfseen.worlds.world import World
@@ -36,6 +39,7 @@ class Experiment:
     worlds: tuple[World, ...]
     seeds: tuple[int, ...]
     rounds: int
+    grid: Mapping[str, GridPoint] = field(default_factory=dict)  # the agents of a sweep by label, empty without a sweep
 
     def slice_of(self, world: World) -> Slice:
         """Return the slice of all agents and all seeds in one of the worlds."""
@@ -81,9 +85,10 @@ def check_memory(size: int, rounds: int) -> None:
         )
 
 
-def _as_list(given: Any) -> list[Any]:
+def as_list(given: Any) -> list[Any]:
     """Return the given values as a list. A single value becomes a list of one."""
-    return list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
+    alone = isinstance(given, str) or inspect.isclass(given) or is_triple(given)
+    return list(given) if isinstance(given, Iterable) and not alone else [given]
 
 
 def seed_range(count: int, first: int) -> range:
@@ -93,14 +98,18 @@ def seed_range(count: int, first: int) -> range:
 
 
 def experiment(
-    agents: Sequence[str | AgentSpec] | str | None,
+    agents: Any,
     world: str | World | Sequence[str | World],
     rounds: int | None = None,
     seeds: int | Iterable[int] | None = None,
+    grid: Mapping[str, Iterable[Any]] | None = None,
 ) -> Experiment:
     """Check the arguments of `run` and return them as an `Experiment`. None means the default."""
-    worlds = tuple(world_spec(one) for one in _as_list(world))
-    specs = tuple(agent_spec(agent) for agent in (defaults_for(worlds).agents if agents is None else _as_list(agents)))
+    worlds = tuple(world_spec(one) for one in as_list(world))
+    specs = tuple(agent_spec(agent) for agent in (defaults_for(worlds).agents if agents is None else as_list(agents)))
+    points: dict[str, GridPoint] = {}
+    if grid is not None:
+        specs, points = expand(specs, grid)
     seeds = defaults_for(worlds).seeds if seeds is None else seeds
     numbers = seeds if isinstance(seeds, Iterable) else range(at_least("seeds", seeds, 1))
     checked_seeds = tuple(seed_number("seeds", seed) for seed in numbers)
@@ -117,7 +126,7 @@ def experiment(
     for one in worlds:
         for spec in specs:
             _check_required_facts(spec, one)
-    return Experiment(specs, worlds, checked_seeds, _rounds_to_play(rounds, worlds))
+    return Experiment(specs, worlds, checked_seeds, _rounds_to_play(rounds, worlds), points)
 
 
 def defaults_for(worlds: Sequence[World]) -> Defaults:
@@ -137,13 +146,17 @@ def _check_kinds(worlds: Sequence[World]) -> None:
 
 
 def _check_required_facts(spec: AgentSpec, world: World) -> None:
+    if isinstance(spec.entry, PlainEntry):
+        spec.entry.check_required(spec.options)
+        return
     if world.known_facts is None:
         return
-    for fact in CATALOG[spec.name].required:
+    for fact in spec.entry.required:
         if fact not in world.known_facts and fact not in spec.options:
+            source = "recorded data" if world.recorded else "this world"
             raise invalid(
                 "agents",
-                f"agents that do not require {fact}, which is unknown for recorded data",
+                f"agents that do not require {fact}, which is unknown for {source}",
                 f"'{spec.label}' in '{world.name}'",
             )
 

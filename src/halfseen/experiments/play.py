@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from halfseen.agents.catalogue import CATALOG, FAMILY_OPTION, AgentSpec, CatalogueEntry
+from halfseen.agents.catalogue import FAMILY_OPTION, AgentSpec, CatalogueEntry, Entry
+from halfseen.agents.plain import PlainEntry, decided_arm
 from halfseen.agents.policy import Policy
 from halfseen.components import Choices, Payoffs, StreamBatch
 from halfseen.experiments.plan import CHUNK, Slice
@@ -38,12 +39,16 @@ class Trajectories:
     checkpoints: Ints  # rounds t (C,) at which `gram` was computed
     gram: Floats  # max_a t·‖B_a⁻¹(t)‖ (S, C), NaN if the learner is not a ridge regression
     seconds: Floats  # (chunks,) processor time to decide and learn per chunk of rounds, summed over seeds
+    propensity: Floats | None = None  # of the arm played (S, T), if a plain agent offers it
 
     def select_seeds(self, rows: list[int]) -> Trajectories:
         """Return the trajectories of the seeds at `rows`, with a proportional share of the time."""
         chosen: dict[str, Any] = {name: getattr(self, name)[rows] for name in _PER_SEED}
         return Trajectories(
-            **chosen, checkpoints=self.checkpoints, seconds=self.seconds * (len(rows) / len(self.regret))
+            **chosen,
+            checkpoints=self.checkpoints,
+            seconds=self.seconds * (len(rows) / len(self.regret)),
+            propensity=None if self.propensity is None else self.propensity[rows],
         )
 
     @classmethod
@@ -51,7 +56,9 @@ class Trajectories:
         """Join trajectories of different seeds, in the order given."""
         joined: dict[str, Any] = {name: np.concatenate([getattr(one, name) for one in several]) for name in _PER_SEED}
         seconds = np.sum([one.seconds for one in several], axis=0)
-        return cls(**joined, checkpoints=several[0].checkpoints, seconds=seconds)
+        offered = [one.propensity for one in several if one.propensity is not None]
+        propensity = np.concatenate(offered) if len(offered) == len(several) else None
+        return cls(**joined, checkpoints=several[0].checkpoints, seconds=seconds, propensity=propensity)
 
 
 _PER_SEED = ("regret", "reward", "arm", "error", "context_norm", "arm_norm", "gram")
@@ -63,22 +70,80 @@ def play(task: Slice, on_progress: OnProgress) -> dict[str, Trajectories]:
     If `on_progress` raises an exception, the play stops.
     """
     episodes = task.world.begin(task.seeds)
-    players = {
-        spec.label: Player(build_policy(spec, task.world, episodes, task.seeds, task.rounds), task.world)
-        for spec in task.agents
-    }
+    players = {spec.label: _player(spec, task, episodes) for spec in task.agents}
     trajectories = {label: _empty_trajectories(task, episodes) for label in players}
     for start in range(0, task.rounds, CHUNK):
         chunk = _Chunk(episodes.advance(min(CHUNK, task.rounds - start)), task.world.reward_unit)
         for label, player in players.items():
             began = time.thread_time()  # the processor time of this thread, which excludes other load on the machine
-            arms, rewards, features = player.play_batch(chunk) or player.play_round_by_round(chunk.rounds)
+            played = player.play(chunk)
             trajectories[label].seconds[start // CHUNK] = time.thread_time() - began
-            _record(trajectories[label], start, chunk, player.policy, episodes.canonical, arms, rewards, features)
+            _record(trajectories[label], start, chunk, played)
+            if isinstance(player, Player):
+                _record_estimates(trajectories[label], start, chunk, player.policy, episodes.canonical, played)
             if task.world.costs is not None:
-                _record_costs(trajectories[label], start, chunk, np.array(task.world.costs), arms)
+                _record_costs(trajectories[label], start, chunk, np.array(task.world.costs), played.arms)
             on_progress(chunk.context_norms.size)
     return trajectories
+
+
+class Played(NamedTuple):
+    """What an agent did in n rounds of B streams."""
+
+    arms: Ints  # (B, n)
+    rewards: Floats  # (B, n)
+    features: Floats | None = None  # (B, n, p), None for plain agents
+    propensity: Floats | None = None  # (B, n) of the arms played, if a plain agent offers them
+
+
+def _player(spec: AgentSpec, task: Slice, episodes: Episodes) -> Player | PlainPlayer:
+    if isinstance(spec.entry, PlainEntry):
+        return PlainPlayer(spec, task)
+    return Player(build_policy(spec, task.world, episodes, task.seeds, task.rounds), task.world)
+
+
+class PlainPlayer:
+    """A plain agent in one world: one object per seed, each in a Python loop over the rounds, which are counted from 1.
+
+    If rewards arrive together after several rounds (`World.reward_every`), they are learnt in the order of the rounds.
+    """
+
+    def __init__(self, spec: AgentSpec, task: Slice) -> None:
+        assert isinstance(spec.entry, PlainEntry)
+        self._label, self._world, self._seeds, self._round = spec.label, task.world, task.seeds, 0
+        sizes = {"observed": task.world.observed, "arms": task.world.arms, "rounds": task.rounds}
+        self._agents = [spec.entry.make(**sizes, seed=seed, options=spec.options) for seed in task.seeds]
+        self._delayed: list[list[tuple[int, float]]] = [[] for _ in task.seeds]  # rewards that have not arrived yet
+
+    def play(self, chunk: _Chunk) -> Played:
+        """Play some rounds."""
+        streams, n = chunk.payoffs.noise.shape
+        played = Played(np.empty((streams, n), dtype=np.int64), np.empty((streams, n)), None, np.empty((streams, n)))
+        for stream in range(streams):
+            for t in range(n):
+                try:
+                    self._play_round(chunk, stream, t, played)
+                except Exception as error:
+                    where = f"round {self._round + t + 1}, seed {self._seeds[stream]}"
+                    error.add_note(f"'{self._label}' in '{self._world.name}', {where}")
+                    raise
+        self._round += n
+        assert played.propensity is not None
+        return played._replace(propensity=None) if np.isnan(played.propensity).all() else played
+
+    def _play_round(self, chunk: _Chunk, stream: int, t: int, played: Played) -> None:
+        agent, number, unit = self._agents[stream], self._round + t + 1, self._world.reward_unit
+        decision = agent.decide(chunk.rounds.observations[t, stream].copy())
+        arm, propensities = decided_arm(f"'{self._label}', round {number}", decision, self._world.arms)
+        reward = float(chunk.payoffs.expected[stream, t, arm] + chunk.payoffs.noise[stream, t])
+        played.arms[stream, t], played.rewards[stream, t] = arm, reward
+        played.propensity[stream, t] = np.nan if propensities is None else propensities[arm]  # type: ignore[index]
+        delayed = self._delayed[stream]
+        delayed.append((number, reward / unit))
+        if len(delayed) == self._world.reward_every:
+            for past, arrived in delayed:
+                agent.learn(past, arrived)
+            delayed.clear()
 
 
 class Player:
@@ -87,6 +152,10 @@ class Player:
     def __init__(self, policy: Policy, world: World) -> None:
         self.policy, self._world = policy, world
         self._delayed: list[tuple[Choices, Floats]] = []  # rounds whose rewards have not arrived yet
+
+    def play(self, chunk: _Chunk) -> Played:
+        """Play some rounds, all in one call if the agent can."""
+        return Played(*(self.play_batch(chunk) or self.play_round_by_round(chunk.rounds)))
 
     def play_round_by_round(self, rounds: Rounds) -> tuple[Ints, Floats, Floats]:
         """Play round by round. Returns arms and rewards (B, n) and features (B, n, p)."""
@@ -139,23 +208,28 @@ class _Chunk:
         self.context_norms = _distances(self.contexts, np.empty((*noise.shape, 0)))
 
 
-def _record(
-    trajectories: Trajectories,
-    start: int,
-    chunk: _Chunk,
-    policy: Policy,
-    canonical: bool,
-    arms: Ints,
-    rewards: Floats,
-    features: Floats,
-) -> None:
+def _record(trajectories: Trajectories, start: int, chunk: _Chunk, played_rounds: Played) -> None:
+    arms = played_rounds.arms
     stop = start + arms.shape[1]
     expected = chunk.expected
     played = np.take_along_axis(expected, arms[:, :, None], axis=2)[:, :, 0]
     trajectories.regret[:, start:stop] = expected.max(axis=2) - played
-    trajectories.reward[:, start:stop] = rewards
+    trajectories.reward[:, start:stop] = played_rounds.rewards
     trajectories.arm[:, start:stop] = arms
     trajectories.context_norm[:, start:stop] = chunk.context_norms
+    if played_rounds.propensity is not None:
+        if trajectories.propensity is None:
+            trajectories.propensity = np.full(trajectories.regret.shape, np.nan)
+        trajectories.propensity[:, start:stop] = played_rounds.propensity
+
+
+def _record_estimates(
+    trajectories: Trajectories, start: int, chunk: _Chunk, policy: Policy, canonical: bool, played: Played
+) -> None:
+    """Record the estimation error and, at checkpoints, the quantity of assumption A3."""
+    features = played.features
+    assert features is not None
+    stop = start + features.shape[1]
     coordinates = policy.estimator.coordinates
     comparable = coordinates == "context" or (coordinates == "canonical" and canonical)
     trajectories.error[:, start:stop] = _distances(chunk.contexts, features) if comparable else np.nan
@@ -187,7 +261,7 @@ def _empty_trajectories(task: Slice, episodes: Episodes) -> Trajectories:
         regret=np.empty(shape),
         reward=np.empty(shape),
         arm=np.empty(shape, dtype=np.int16),
-        error=np.empty(shape),
+        error=np.full(shape, np.nan),
         context_norm=np.empty(shape),
         arm_norm=largest_arm_norm(episodes, len(task.seeds)),
         checkpoints=gram_rounds,
@@ -217,13 +291,13 @@ def mean_without_first_chunk(timings: Floats) -> float:
     return float(np.mean(timings[len(timings) > 1 :]))
 
 
-def takes_fact(entry: CatalogueEntry, fact: str) -> bool:
+def takes_fact(entry: Entry, fact: str) -> bool:
     """Return whether the world gives this fact to the agent.
 
     It does if the agent has an option with the name of the fact, the catalogue sets no value for the option, and the
     default of the option is not "auto".
     """
-    if fact not in entry.options or fact in entry.defaults:
+    if isinstance(entry, PlainEntry) or fact not in entry.options or fact in entry.defaults:
         return False
     default = entry.options[fact].default
     return not (isinstance(default, str) and default == "auto")
@@ -231,7 +305,8 @@ def takes_fact(entry: CatalogueEntry, fact: str) -> bool:
 
 def build_policy(spec: AgentSpec, world: World, episodes: Episodes, seeds: tuple[int, ...], rounds: int) -> Policy:
     """Build the agent for this world. The agent is given only those facts about the world that its options accept."""
-    entry = CATALOG[spec.name]
+    entry = spec.entry
+    assert isinstance(entry, CatalogueEntry)
     facts = episodes.facts() | {"horizon": rounds, FAMILY_OPTION: world.reward_family}
     taken = [name for name in facts if takes_fact(entry, name) and name not in spec.options]
     given = {name: facts[name]() if callable(facts[name]) else facts[name] for name in taken}

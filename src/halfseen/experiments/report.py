@@ -9,47 +9,96 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from halfseen.agents.catalogue import CATALOG, FAMILY_OPTION, AgentSpec
+from halfseen.agents.catalogue import FAMILY_OPTION, AgentSpec, split_spec
+from halfseen.errors import invalid
 from halfseen.experiments.claims import LINEAR, Claim
+from halfseen.experiments.grid_summary import grid_lines, grid_options, grid_table
 from halfseen.experiments.plan import Experiment
 from halfseen.experiments.play import takes_fact
 from halfseen.experiments.result import Result
 from halfseen.experiments.theory import BOUND_DELTA
 from halfseen.reports.commands import rerun_command
 from halfseen.reports.figures import (
+    REGRET_LABEL,
     arms_figure,
     cell_figure,
+    draw_cumulative,
+    grid_figure,
     regret_figure,
     render_figure,
     reward_figure,
+    reward_label,
     theory_figure,
 )
 from halfseen.reports.files import write_atomically, write_figure
 from halfseen.reports.pages import render
 from halfseen.reports.tables import Table, map_cells, rewards_markdown
-from halfseen.worlds.named import RECORDED
+from halfseen.worlds.named import NAMED, RECORDED
 from halfseen.worlds.recorded import SCALE_ON, RecordedWorld
 from halfseen.worlds.world import all_settings
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 REWARD_BASELINE = "random"  # the figure shows rewards minus the rewards of this agent
 
 
-def result_figure(result: Result) -> Figure:
-    """Plot cumulative and instantaneous regret, or rewards for recorded worlds."""
-    if result.recorded:
-        return reward_figure(_by_world(result, "reward"), REWARD_BASELINE)
-    return regret_figure(_by_world(result, "regret"))
+def result_figure(
+    result: Result, *, agents: Sequence[str] | None = None, scale: str = "linear", axes: Axes | None = None
+) -> Figure:
+    """Plot cumulative and instantaneous regret, or rewards for recorded worlds.
+
+    If `axes` are given, only the cumulative curves of the only world are drawn, into these axes.
+    """
+    if result.recorded and scale == "log":
+        raise invalid("scale", "'linear', because rewards can be negative", "'log'")
+    by_world = _by_world(result, "reward" if result.recorded else "regret", agents)
+    if axes is None:
+        return reward_figure(by_world, REWARD_BASELINE) if result.recorded else regret_figure(by_world, scale)
+    (by_agent,) = by_world.values()
+    baseline = REWARD_BASELINE if result.recorded and REWARD_BASELINE in by_agent else None
+    label = reward_label(baseline is not None, REWARD_BASELINE) if result.recorded else REGRET_LABEL
+    draw_cumulative(axes, by_agent, label, scale, baseline)
+    figure = axes.get_figure()
+    assert figure is not None
+    return figure  # type: ignore[return-value]
 
 
-def _by_world(result: Result, field: str) -> dict[str, dict[str, Any]]:
+def _by_world(result: Result, field: str, agents: Sequence[str] | None = None) -> dict[str, dict[str, Any]]:
     """Return one array of the trajectories, by world and agent."""
     return {
-        world: {agent: getattr(result.tracks[world, agent], field) for agent in result.agents}
+        world: {agent: getattr(result.tracks[world, agent], field) for agent in agents or result.agents}
         for world in result.worlds
     }
+
+
+def result_grid_figure(result: Result) -> Figure:
+    """Plot R(T), or the mean reward for recorded worlds, against the first option of a sweep."""
+    option = grid_options(result)[0]
+    return grid_figure(grid_lines(result, option), option, "mean reward" if result.recorded else "R(T)")
+
+
+def write_simulated(result: Result, folder: Path) -> None:
+    """Write `report.html` and, as PNG and SVG, the figure `regret` and for a sweep the figure `grid`."""
+    regret_svg = write_figure(folder, "regret", result_figure(result))
+    page = render(
+        "simulated.html",
+        summary=result.summary,
+        worlds=world_settings(result.plan),
+        agents=agent_settings(result.plan),
+        command=run_command(result.plan),
+        regret_svg=regret_svg,
+        **_sweep(result, folder),
+    )
+    write_atomically(folder / "report.html", page.encode())
+
+
+def _sweep(result: Result, folder: Path) -> dict[str, Any]:
+    """Write the figure of a sweep, and return the data of its section of the page. Without a sweep both are empty."""
+    if not result.plan.grid:
+        return {"grid": None, "grid_svg": b""}
+    return {"grid": grid_table(result), "grid_svg": write_figure(folder, "grid", result_grid_figure(result))}
 
 
 def reproduction_report(
@@ -114,6 +163,7 @@ def write_recorded(result: Result, folder: Path) -> None:
         name = "arms" if len(worlds) == 1 else f"arms-{label}"
         details[world.name] = {
             "about": world.about,
+            "notes": world.notes,
             "settings": Table(
                 [
                     {"": key, "value": _short_setting(value)}
@@ -132,6 +182,7 @@ def write_recorded(result: Result, folder: Path) -> None:
         agents=agent_settings(result.plan),
         command=command,
         reward_svg=reward_svg,
+        **_sweep(result, folder),
     )
     write_atomically(folder / "report.html", page.encode())
     write_atomically(folder / "table.md", rewards_markdown(result.summary, command, caveats).encode())
@@ -151,12 +202,15 @@ def reproduce_command(plan: Experiment, maps: Sequence[dict[str, Any]] = ()) -> 
 
 
 def run_command(plan: Experiment) -> str | None:
-    """Return the `halfseen run` command that repeats a run on recorded data.
+    """Return the `halfseen run` command that repeats a run.
 
-    Returns None if no command can do so, for example because the data did not come from a file.
+    Returns None if no command can do so, for example because the data did not come from a file or because an agent is
+    not part of the package.
     """
     words = ["run"]
-    if all(world.name in RECORDED for world in plan.worlds):
+    if not all(_has_command_label(spec) for spec in plan.agents):
+        return None
+    if all(world.name in {**NAMED, **RECORDED} and not world.is_own for world in plan.worlds):
         words += [world.name for world in plan.worlds]
     else:
         (world, *others) = plan.worlds
@@ -164,11 +218,20 @@ def run_command(plan: Experiment) -> str | None:
             return None
         if world.scale_on != SCALE_ON or not world.intercept:  # the command has no options for these settings
             return None
-        words += [world.source, "--observed", ",".join(world.observed_names)]
-        words += ["--hidden", ",".join(world.hidden_names)] if world.hidden_names else []
+        words += [world.source, "--observed", ",".join(world.columns["observed"])]
+        words += ["--hidden", ",".join(world.columns["hidden"])] if world.hidden_names else []
+        words += ["--time", *world.columns["time"]] if "time" in world.columns else []
         words += ["--rewards", ",".join(world.arm_names)]
         words += ["--reward-every", str(world.reward_every)] if world.reward_every > 1 else []
     return rerun_command(words, rounds=plan.rounds, seeds=plan.seeds, options={"--agents": _labels(plan)})
+
+
+def _has_command_label(spec: AgentSpec) -> bool:
+    """Return whether the label of an agent names it and its options on a command line."""
+    try:
+        return not spec.is_own and split_spec(spec.label) == (spec.name, dict(spec.options))
+    except ValueError:  # options that are arrays cannot be compared, and a label of one's own may not be parsed
+        return False
 
 
 def _labels(plan: Experiment) -> str:
@@ -191,7 +254,7 @@ def agent_settings(plan: Experiment) -> Table:
     """Return the description, the facts from the worlds and the other options, with one row per agent."""
     rows = []
     for spec in plan.agents:
-        entry, given = CATALOG[spec.name], facts_from_worlds(plan, spec)
+        entry, given = spec.entry, facts_from_worlds(plan, spec)
         options = {name: option.default for name, option in entry.options.items()} | dict(entry.defaults)
         free = {name: value for name, value in options.items() if name not in given} | dict(spec.options)
         rows.append(
@@ -207,7 +270,7 @@ def agent_settings(plan: Experiment) -> Table:
 
 def facts_from_worlds(plan: Experiment, spec: AgentSpec) -> list[str]:
     """Return the facts that the worlds give to the agent, except those set by its own options."""
-    entry = CATALOG[spec.name]
+    entry = spec.entry
     facts = {"horizon"}.union(*(world.begin(plan.seeds[:1]).facts() for world in plan.worlds))
     if any(world.reward_family != "gaussian" for world in plan.worlds):
         facts.add(FAMILY_OPTION)

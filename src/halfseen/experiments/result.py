@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,21 +12,26 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from halfseen.errors import missing_extra, unknown
+from halfseen.diagnostics.health import printed
+from halfseen.errors import invalid, missing_extra, unknown
 from halfseen.experiments.cache import versions
+from halfseen.experiments.grid_summary import grid_options, grid_rows, grid_table
 from halfseen.experiments.plan import Experiment
 from halfseen.experiments.play import Trajectories, mean_without_first_chunk, microseconds_per_round
 from halfseen.experiments.rewards import reward_summary
 from halfseen.experiments.theory import theorem_quantities
 from halfseen.kernels.random import Floats
-from halfseen.reports.files import make_folder, save_figure, write_atomically, write_figure, write_json
-from halfseen.reports.tables import Table, count, regret_table, rewards_table
+from halfseen.reports.files import make_folder, save_figure, write_atomically, write_json
+from halfseen.reports.frames import data_frame
+from halfseen.reports.tables import GROWTH_NOTE, Table, count, html_block, regret_table, rewards_table
 from halfseen.statistics.confidence_intervals import Estimate, standard_error
 from halfseen.statistics.growth import growth_exponent, log_grid
+from halfseen.validation import Words, as_list
 from halfseen.worlds.recorded import RecordedWorld
 from halfseen.worlds.world import World, all_settings
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -60,7 +67,15 @@ class Result:
     jobs: int
 
     def __repr__(self) -> str:
-        return f"{count(self.plan.seeds, 'seed')}, {count(self.plan.rounds, 'round')}\n{self.table()}"
+        lines = [self._size, str(self.table()), *([] if self.recorded else [printed("", GROWTH_NOTE, 100)])]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        return html_block(self._size, self.table(), "" if self.recorded else GROWTH_NOTE)
+
+    @property
+    def _size(self) -> str:
+        return f"{count(self.plan.seeds, 'seed')}, {count(self.plan.rounds, 'round')}"
 
     @property
     def worlds(self) -> tuple[str, ...]:
@@ -231,43 +246,220 @@ class Result:
         """
         return rewards_table(self.summary["worlds"][world])
 
-    def plot(self, path: str | Path | None = None) -> Figure:
+    def to_frame(self, per: str = "agent", *, library: str | None = None) -> Any:
+        """Return the results as a DataFrame of numbers.
+
+        Parameters
+        ----------
+        per : {"agent", "seed", "round"}, default "agent"
+            What a row is: an agent in a world, one seed of it, or one round of one seed.
+        library : {"pandas", "polars", "pyarrow"}, optional
+            The library of the DataFrame. By default, the first of them that is installed.
+
+        Returns
+        -------
+        DataFrame
+            The first columns are `world`, `agent` and, for a sweep, one column per option, NaN or null for agents
+            without the option. Per agent: `regret_mean`, `regret_standard_error`, `regret_median`, `growth_exponent`
+            with the ends `_low` and `_high` of its interval, `reward_mean`, `estimation_error` and
+            `microseconds_per_round`. Per seed: `seed`, `regret` (the sum) and `reward` (the mean). Per round: `seed`,
+            `round`, `arm`, `reward`, `regret`, `error` and, if an agent offers it, `propensity`.
+
+        Raises
+        ------
+        HalfseenError
+            If the library is not installed, or `per` is something else.
+
+        Examples
+        --------
+        >>> import halfseen as hs
+        >>> result = hs.run(["ts-pco", "random"], world="orbit", rounds=50, seeds=3)
+        >>> result.to_frame()["agent"].to_list()
+        ['ts-pco', 'random']
+        >>> len(result.to_frame("round"))
+        300
+        """
+        Words(("agent", "seed", "round")).check("per", per)
+        parts = [self._frame_part(world, agent, per) for world in self.worlds for agent in self.agents]
+        names = dict.fromkeys(name for part in parts for name in part)
+        lengths = [len(next(iter(part.values()))) for part in parts]
+        columns = {
+            name: np.concatenate(
+                [
+                    part[name] if name in part else np.full(length, np.nan)
+                    for part, length in zip(parts, lengths, strict=True)
+                ]
+            )
+            for name in names
+            if name not in ("world", "agent", *grid_options(self))
+        }
+        labels = {
+            "world": np.repeat([world for world in self.worlds for _ in self.agents], lengths),
+            "agent": np.repeat([agent for _ in self.worlds for agent in self.agents], lengths),
+        }
+        for option in grid_options(self):
+            rows = {row["label"]: row["values"].get(option) for row in grid_rows(self)}
+            values = [rows[agent] for _ in self.worlds for agent in self.agents]
+            numeric = all(isinstance(value, int | float) for value in values if value is not None)
+            cells = (
+                np.array([math.nan if value is None else value for value in values]) if numeric else np.array(values)
+            )
+            labels[option] = np.repeat(cells, lengths)
+        return data_frame(labels | columns, library)
+
+    def _frame_part(self, world: str, agent: str, per: str) -> dict[str, Any]:
+        """Return the columns of one agent in one world, without its labels."""
+        track, seeds, rounds = self.tracks[world, agent], np.array(self.plan.seeds), self.plan.rounds
+        if per == "seed":
+            return {"seed": seeds, "regret": track.regret.sum(axis=1), "reward": track.reward.mean(axis=1)}
+        if per == "round":
+            columns = {
+                "seed": np.repeat(seeds, rounds),
+                "round": np.tile(np.arange(1, rounds + 1), len(seeds)),
+                "arm": track.arm.ravel().astype(np.int64),
+                "reward": track.reward.ravel(),
+                "regret": track.regret.ravel(),
+                "error": track.error.ravel(),
+            }
+            return columns if track.propensity is None else columns | {"propensity": track.propensity.ravel()}
+        total, growth = track.regret.sum(axis=1), self.growth_exponent(world, agent)
+        numbers = {
+            "regret_mean": total.mean(),
+            "regret_standard_error": standard_error(total),
+            "regret_median": np.median(total),
+            "growth_exponent": growth.value,
+            "growth_exponent_low": growth.low,
+            "growth_exponent_high": growth.high,
+            "reward_mean": track.reward.mean(),
+            "estimation_error": track.error.mean(),
+            "microseconds_per_round": mean_without_first_chunk(self.microseconds_per_round(world, agent)),
+        }
+        return {name: np.array([value], dtype=np.float64) for name, value in numbers.items()}
+
+    def plot(
+        self,
+        path: str | Path | None = None,
+        *,
+        agents: Sequence[str] | None = None,
+        scale: str = "linear",
+        ax: Axes | None = None,
+    ) -> Figure:
         """Plot cumulative and instantaneous regret, or rewards for recorded worlds, with one column per world.
 
         Parameters
         ----------
         path : str or Path, optional
-            File to which the figure is saved, as PNG, SVG or PDF.
+            File to which the figure is saved, as PNG or SVG.
+        agents : sequence of str, optional
+            Labels of the agents to show, in this order. By default all.
+        scale : {"linear", "log"}, default "linear"
+            Scale of both axes. With "log", regret that grows as t^β is a line with the slope β. Rewards of recorded
+            worlds can be negative, so they have no logarithmic scale.
+        ax : matplotlib.axes.Axes, optional
+            Axes into which the cumulative regret or reward is drawn instead of a new figure. The result must have
+            only one world.
 
         Returns
         -------
         matplotlib.figure.Figure
+            The new figure, or the figure of `ax`.
+
+        Raises
+        ------
+        HalfseenError
+            If an agent is not part of the run, or if another argument is invalid.
         """
         from halfseen.experiments.report import result_figure
 
-        figure = result_figure(self)
+        Words(("linear", "log")).check("scale", scale)
+        chosen = None if agents is None else as_list("agents", agents, "a list of labels of agents")
+        for agent in chosen or ():
+            if agent not in self.agents:
+                raise unknown("agent", agent, self.agents)
+        if chosen == []:
+            raise invalid("agents", "at least one agent", "none")
+        if ax is not None and len(self.worlds) > 1:
+            raise invalid("ax", "a result with one world", count(self.worlds, "world"))
+        if ax is not None and not hasattr(ax, "plot"):
+            raise invalid("ax", "the axes of a Matplotlib figure", type(ax).__name__)
+        figure = result_figure(self, agents=chosen, scale=scale, axes=ax)
         if path is not None:
             save_figure(figure, Path(path))
         return figure
 
-    def save(self, folder: str | Path) -> None:
-        """Write `summary.json`, `rounds.parquet`, `regret.png` and `regret.svg`.
+    def grid_table(self) -> Table:
+        """Return a table of a sweep with one row per world and agent, and one column per option.
 
-        For recorded worlds, `reward.png`, `reward.svg`, `arms.png`, `arms.svg`, `report.html` and `table.md` replace
-        the figure of the regret.
+        Returns
+        -------
+        Table
+            R(T) with its standard error, or the mean reward for recorded worlds, and a mark for the best values of the
+            options of each agent.
+
+        Raises
+        ------
+        HalfseenError
+            If the result is not a sweep.
+
+        Examples
+        --------
+        >>> import halfseen as hs
+        >>> sweep = hs.run("lag-ts", world="orbit", rounds=50, seeds=3, grid={"lags": [1, 2]})
+        >>> [row["lags"] for row in sweep.grid_table().rows]
+        ['1', '2']
+        """
+        self._check_sweep()
+        return grid_table(self)
+
+    def plot_grid(self, path: str | Path | None = None) -> Figure:
+        """Plot R(T), or the mean reward for recorded worlds, against the first option of a sweep.
+
+        Parameters
+        ----------
+        path : str or Path, optional
+            File to which the figure is saved, as PNG or SVG.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            One panel per world, and one line per agent and combination of the other options. Agents without the option
+            are horizontal lines.
+
+        Raises
+        ------
+        HalfseenError
+            If the result is not a sweep.
+        """
+        from halfseen.experiments.report import result_grid_figure
+
+        self._check_sweep()
+        figure = result_grid_figure(self)
+        if path is not None:
+            save_figure(figure, Path(path))
+        return figure
+
+    def _check_sweep(self) -> None:
+        if not self.plan.grid:
+            raise invalid("grid", "the result of hs.run with grid=", "a result without a sweep")
+
+    def save(self, folder: str | Path) -> None:
+        """Write `summary.json`, `rounds.parquet`, `report.html`, `regret.png` and `regret.svg`.
+
+        For recorded worlds, `reward.png`, `reward.svg`, `arms.png`, `arms.svg` and `table.md` replace the figure of the
+        regret. A sweep also has `grid.png` and `grid.svg`.
 
         Parameters
         ----------
         folder : str or Path
             Folder for the files. It is created if it does not exist.
         """
-        from halfseen.experiments.report import result_figure, write_recorded
+        from halfseen.experiments.report import write_recorded, write_simulated
 
         target = make_folder(folder)
         if self.recorded:
             write_recorded(self, target)
         else:
-            write_figure(target, "regret", result_figure(self))
+            write_simulated(self, target)
         write_rounds(self, target / "rounds.parquet")
         write_json(target / "summary.json", self.summary)
 
@@ -280,6 +472,7 @@ def write_rounds(result: Result, path: Path) -> None:
     except ImportError:
         raise missing_extra("pyarrow", "experiments", "writing rounds.parquet") from None
     names = pa.dictionary(pa.int32(), pa.string())
+    with_propensity = any(track.propensity is not None for track in result.tracks.values())
     schema = pa.schema(
         [
             ("world", names),
@@ -290,6 +483,7 @@ def write_rounds(result: Result, path: Path) -> None:
             ("reward", pa.float32()),
             ("regret", pa.float32()),
             ("error", pa.float32()),
+            *([("propensity", pa.float32())] if with_propensity else []),
         ]
     )
     seed_count, rounds = len(result.plan.seeds), result.plan.rounds
@@ -309,5 +503,8 @@ def write_rounds(result: Result, path: Path) -> None:
                 track.regret.ravel().astype(np.float32),
                 track.error.ravel().astype(np.float32),
             ]
+            if with_propensity:
+                offered = np.full(track.arm.shape, np.nan) if track.propensity is None else track.propensity
+                columns.append(offered.ravel().astype(np.float32))
             writer.write_table(pa.table(columns, schema=schema))
     write_atomically(path, buffer.getbuffer().tobytes())

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from halfseen.agents.catalogue import CATALOG, AgentSpec
+from halfseen.agents.catalogue import AgentSpec
 from halfseen.statistics.confidence_intervals import holm, percentile_interval
 from halfseen.statistics.time_series import block_bootstrap, block_length, hac_mean
 
@@ -35,7 +35,7 @@ def reference_agent(agents: Sequence[AgentSpec]) -> str:
     labels = [spec.label for spec in agents]
     if PREFERRED_REFERENCE in labels:
         return PREFERRED_REFERENCE
-    fair = (spec.label for spec in agents if not CATALOG[spec.name].reveals_context and spec.name != "random")
+    fair = (spec.label for spec in agents if not spec.entry.reveals_context and spec.name != "random")
     return next(fair, labels[0])
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from halfseen.agents.catalogue import AgentSpec
+from halfseen.agents.catalogue import AgentLike
 from halfseen.errors import invalid
 from halfseen.experiments.cache import SliceStore
 from halfseen.experiments.engines import choose_executor
@@ -34,11 +34,12 @@ class SavedSlices(NamedTuple):
 
 
 def run(
-    agents: Sequence[str | AgentSpec] | str | None = None,
+    agents: Sequence[AgentLike] | AgentLike | None = None,
     *,
     world: str | World | Sequence[str | World],
     rounds: int | None = None,
     seeds: int | Iterable[int] | None = None,
+    grid: Mapping[str, Iterable[Any]] | None = None,
     jobs: int = 1,
     cluster: str | None = None,
     out: str | Path | None = None,
@@ -49,9 +50,12 @@ def run(
 
     Parameters
     ----------
-    agents : sequence of str or AgentSpec, optional
+    agents : sequence of str, AgentSpec, class, callable or tuple, optional
         Agents by name ("kf-ts"), by name with options ("lag-ts:lags=3"), or as `AgentSpec`. By default, six agents
-        that suit the kind of world.
+        that suit the kind of world. An agent of one's own is a class or function that makes objects with
+        `decide(observation)`, which returns the number of an arm, and `learn(round, reward)`, with rounds counted from
+        1; or a tuple of three classes, an estimator, a learner and a chooser. The class or function is called once per
+        seed. Of the keyword arguments `observed`, `arms`, `seed` and `rounds`, it is given those that it names.
     world : str, World, or sequence of them
         Worlds by name ("orbit"), by name with options ("paper:noise=0.5"), or as objects. Recorded and simulated
         worlds cannot be combined in one run.
@@ -60,6 +64,10 @@ def run(
     seeds : int or iterable of int, optional
         Number of replications, or their seeds. By default 20, or 10 in recorded worlds. Every seed is one replication
         with its own world parameters and noise, the same for all agents. Recorded data are the same for all seeds.
+    grid : mapping of str to iterable, optional
+        Values of options to try, such as ``{"window": [100, 200, 500]}``. Every agent is played with every combination
+        of the options that it has. Agents that have none of them are played once. See `Result.grid_table` and
+        `Result.plot_grid`.
     jobs : int, default 1
         Number of processes that share the work. It does not change the result. A script that uses more than one
         process needs `if __name__ == "__main__":`.
@@ -91,8 +99,11 @@ def run(
     ('kf-ts', 'random')
     >>> result.total_regret("orbit", "random").shape
     (3,)
+    >>> sweep = hs.run(["lag-ts", "random"], world="orbit", rounds=50, seeds=3, grid={"lags": [1, 2]})
+    >>> sweep.agents
+    ('lag-ts:lags=1', 'lag-ts:lags=2', 'random')
     """
-    plan = experiment(agents, world, rounds, seeds)
+    plan = experiment(agents, world, rounds, seeds, grid)
     if out is not None:
         check_folder(out)
     result = run_experiment(plan, jobs=jobs, cluster=cluster, out=out, resume=resume, progress=progress)

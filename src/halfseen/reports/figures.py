@@ -131,13 +131,40 @@ def _line(axes: Axes, at: Ints, values: Floats, style: LineStyle, *, width: floa
 # Curves over rounds, with one column of panels per world
 
 
-def regret_figure(regret: Series) -> Figure:
-    """Plot cumulative regret and, below it, a moving average of the regret per round."""
+REGRET_LABEL = "cumulative regret R(t)"
+
+
+def regret_figure(regret: Series, scale: str = "linear") -> Figure:
+    """Plot cumulative regret and, below it, a moving average of the regret per round.
+
+    `scale` is "linear" or "log", for both axes.
+    """
     seeds, rounds = _shape(regret)
     window = max(1, rounds // 20)
-    labels = ("cumulative regret R(t)", f"regret per round,\nmean of last {window:,} rounds")
+    labels = (REGRET_LABEL, f"regret per round,\nmean of last {window:,} rounds")
     note = f"mean over {seeds} seeds, band ± 1 standard error" if seeds > 1 else "one seed"
-    return _sums_and_averages(regret, window, labels, "linear", note)
+    return _sums_and_averages(regret, window, labels, scale, note)
+
+
+def reward_label(has_baseline: bool, baseline: str) -> str:
+    """Return the label of an axis for cumulative rewards."""
+    return f"cumulative reward\nminus {baseline}" if has_baseline else "cumulative reward"
+
+
+def draw_cumulative(
+    axes: Axes, by_agent: Mapping[str, Floats], label: str, scale: str, baseline: str | None = None
+) -> None:
+    """Draw the cumulative sums of `by_agent` into axes of the caller, with a legend and a label."""
+    rounds = next(iter(by_agent.values())).shape[1]
+    styles = _line_styles(by_agent)
+    _draw_sums(axes, by_agent, styles, rounds, baseline)
+    for line, agent in zip(axes.lines[-len(styles) :], styles, strict=True):
+        line.set_label(agent)
+    if scale == "log":
+        _log_axes(axes, rounds)
+    axes.set_xlabel("round t")
+    axes.set_ylabel(label)
+    axes.legend()
 
 
 def reward_figure(reward: Series, baseline: str) -> Figure:
@@ -149,7 +176,7 @@ def reward_figure(reward: Series, baseline: str) -> Figure:
     window = max(1, rounds // 10)
     has_baseline = all(baseline in agents for agents in reward.values())
     labels = (
-        f"cumulative reward\nminus {baseline}" if has_baseline else "cumulative reward",
+        reward_label(has_baseline, baseline),
         f"reward per round,\nmean of last {window:,} rounds",
     )
     band = f"band ± 1 standard error over {seeds} seeds of the agents" if seeds > 1 else "one seed"
@@ -195,10 +222,7 @@ def _sums_and_averages(
     styles = _line_styles(next(iter(series.values())))
 
     def cumulative(axes: Axes, world: str) -> None:
-        at = _even_grid(1, rounds)
-        base = 0.0 if baseline is None else np.cumsum(series[world][baseline].mean(axis=0))
-        for agent, style in styles.items():
-            _mean_and_band(axes, at, (np.cumsum(series[world][agent], axis=1) - base)[:, at - 1], style)
+        _draw_sums(axes, series[world], styles, rounds, baseline)
 
     def recent(axes: Axes, world: str) -> None:
         at = _even_grid(window, rounds)
@@ -208,6 +232,16 @@ def _sums_and_averages(
 
     panels = [(labels[0], cumulative), (labels[1], recent)]
     return _panels_by_world(list(series), styles, rounds, panels, scale, note)
+
+
+def _draw_sums(
+    axes: Axes, by_agent: Mapping[str, Floats], styles: Mapping[str, LineStyle], rounds: int, baseline: str | None
+) -> None:
+    """Draw cumulative sums with bands, minus the mean sum of the `baseline` agent."""
+    at = _even_grid(1, rounds)
+    base = 0.0 if baseline is None else np.cumsum(by_agent[baseline].mean(axis=0))
+    for agent, style in styles.items():
+        _mean_and_band(axes, at, (np.cumsum(by_agent[agent], axis=1) - base)[:, at - 1], style)
 
 
 def _even_grid(first: int, last: int) -> Ints:
@@ -240,8 +274,6 @@ def _panels_by_world(
     note = textwrap.fill(note, int(width / 0.053))
     height = 1.65 * panel_rows + 0.16 * _row_count(len(styles), columns) + 0.15 * (1 + note.count("\n"))
     with _new_figure(width, height) as figure:
-        from matplotlib.lines import Line2D
-
         grid = figure.subplots(panel_rows, per_row, squeeze=False)
         for axes in grid.flat:
             axes.set_visible(False)
@@ -258,21 +290,28 @@ def _panels_by_world(
                     axes.set_xlabel("round t")
                 if column == 0:
                     axes.set_ylabel(label)
-        legend = figure.legend(
-            handles=[
-                Line2D([], [], color=colour, linestyle=dashes, linewidth=1.2, label=label)
-                for label, (colour, dashes) in styles.items()
-            ],
-            loc="outside lower center",
-            ncols=columns,
-            frameon=False,
-            title=note,
-            title_fontsize=6.5,
-            handlelength=2.6,
-            columnspacing=1.2,
-        )
-        legend.get_title().set_multialignment("center")
+        _legend_below(figure, styles, columns, note)
     return figure
+
+
+def _legend_below(figure: Figure, styles: Mapping[str, LineStyle], columns: int, note: str) -> None:
+    """Add a legend below the panels, with a note above it."""
+    from matplotlib.lines import Line2D
+
+    legend = figure.legend(
+        handles=[
+            Line2D([], [], color=colour, linestyle=dashes, linewidth=1.2, label=label)
+            for label, (colour, dashes) in styles.items()
+        ],
+        loc="outside lower center",
+        ncols=columns,
+        frameon=False,
+        title=note,
+        title_fontsize=6.5,
+        handlelength=2.6,
+        columnspacing=1.2,
+    )
+    legend.get_title().set_multialignment("center")
 
 
 def _scale_axes(axes: Axes, scale: str, rounds: int) -> None:
@@ -303,6 +342,68 @@ def _log_axes(axes: Axes, rounds: int) -> None:
         low, high = np.floor(np.log10(drawn.min())), np.ceil(np.log10(drawn.max()))
         axes.set_ylim(10.0**low, 10.0 ** max(high, low + 1))
     axes.minorticks_off()
+
+
+# A sweep over the options of agents
+
+
+def grid_figure(rows: Sequence[Summary], option: str, label: str) -> Figure:
+    """Plot a measure of agents against the values of one option, with one panel per world.
+
+    Every row has `world`, `line` (the agent, with the values of other options), `value` (of the option, or None for an
+    agent that does not have it, which becomes a horizontal line), `mean` and `error` (one standard error).
+    """
+    worlds = list(dict.fromkeys(row["world"] for row in rows))
+    swept = {row["line"]: row["value"] is not None for row in rows}
+    colours = {line: colour for line, (colour, _) in _line_styles(swept).items()}
+    styles: dict[str, LineStyle] = {line: (colours[line], _SOLID if swept[line] else _DASHED) for line in swept}
+    values = list(dict.fromkeys(row["value"] for row in rows if row["value"] is not None))
+    numeric = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+    values = sorted(values) if numeric else values
+    positions = dict(zip(values, values if numeric else range(len(values)), strict=True))
+
+    def draw(axes: Axes, world: str) -> None:
+        for line, (colour, dashes) in styles.items():
+            own = [row for row in rows if row["world"] == world and row["line"] == line]
+            if own[0]["value"] is None:
+                axes.axhline(own[0]["mean"], color=colour, linestyle=dashes, linewidth=1.1)
+                continue
+            own.sort(key=lambda row: positions[row["value"]])
+            at = [positions[row["value"]] for row in own]
+            errors = [row["error"] if np.isfinite(row["error"]) else 0.0 for row in own]
+            means = [row["mean"] for row in own]
+            axes.errorbar(
+                at,
+                means,
+                yerr=errors,
+                color=colour,
+                linestyle=dashes,
+                linewidth=1.1,
+                marker="o",
+                markersize=2.5,
+                capsize=2,
+            )
+
+    per_row = min(len(worlds), _MOST_PER_ROW)
+    panel_rows = _row_count(len(worlds), per_row)
+    width = _COLUMN if per_row == 1 else _PAGE
+    columns = _legend_columns(styles, width)
+    with _new_figure(width, 2.0 * panel_rows + 0.16 * _row_count(len(styles), columns) + 0.2) as figure:
+        grid = figure.subplots(panel_rows, per_row, squeeze=False)
+        for axes in grid.flat[len(worlds) :]:
+            axes.set_visible(False)
+        for position, (axes, world) in enumerate(zip(grid.flat, worlds, strict=False)):
+            draw(axes, world)
+            _clean_axes(axes)
+            axes.set_title(world, parse_math=False)
+            axes.set_xlabel(option)
+            axes.set_xticks(list(positions.values()), [f"{value:g}" if numeric else str(value) for value in values])
+            axes.locator_params(axis="y", nbins=5)
+            axes.yaxis.set_major_formatter(_thousands)
+            if position % per_row == 0:
+                axes.set_ylabel(label)
+        _legend_below(figure, styles, columns, "bars: ± 1 standard error over seeds")
+    return figure
 
 
 # The map of the paper's claims

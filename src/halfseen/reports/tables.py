@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import math
+import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
@@ -15,7 +17,13 @@ if TYPE_CHECKING:  # the command line prints tables without loading NumPy
 SIGNIFICANT = 0.05
 DEEPEST_SHADE = 4.0  # ratios above this, or below its inverse, all get the strongest colour
 ALL_WORLDS, FAILED = "all worlds", "failed"
+GROWTH_NOTE = (
+    "growth t^β: from round T/16 on, the regret per round changes as t^(β−1). With β = 1 it stays the same, which is "
+    "linear regret, and with β = 0.5 R(t) grows as √t. β can be negative: the regret per round then falls faster than "
+    "1/t, and R(t) hardly grows any more."
+)
 Summary = Mapping[str, Any]
+_NUMBER = re.compile(r"[-+−]?[\d,.]+( ?%)?( [±\[].*)?|–")
 
 
 @dataclass(frozen=True)
@@ -48,10 +56,37 @@ class Table:
     def __repr__(self) -> str:
         return str(self)
 
+    def _repr_html_(self) -> str:
+        """Return the table in HTML, for notebooks. Columns of numbers are aligned to the right."""
+        columns = zip(*self.cells, strict=True)
+        sides = ["right" if all(map(_NUMBER.fullmatch, column)) else "left" for column in columns]
+
+        def row(tag: str, cells: Sequence[str]) -> str:
+            styles = (f"text-align: {side}; padding: 0.2em 0.6em; vertical-align: top" for side in sides)
+            pairs = zip(cells, styles, strict=True)
+            return "".join(f'<{tag} style="{style}">{html.escape(cell)}</{tag}>' for cell, style in pairs)
+
+        body = "".join(f"<tr>{row('td', cells)}</tr>" for cells in self.cells)
+        return f"<table><thead><tr>{row('th', self.columns)}</tr></thead><tbody>{body}</tbody></table>"
+
     def markdown(self) -> str:
         """Return the table in Markdown."""
         lines = [self.columns, ["---"] * len(self.columns), *self.cells]
         return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+
+
+def html_block(*parts: str | Table | Sequence[str]) -> str:
+    """Return HTML for notebooks: strings become paragraphs, lists of strings become bullets, tables become tables."""
+    rendered = []
+    for part in parts:
+        if isinstance(part, Table):
+            rendered.append(part._repr_html_() if part.rows else "")
+        elif isinstance(part, str):
+            rendered.append(f"<p>{html.escape(part)}</p>" if part else "")
+        else:
+            bullets = "".join(f"<li>{html.escape(line)}</li>" for line in part)
+            rendered.append(f"<ul>{bullets}</ul>" if bullets else "")
+    return f"<div>{''.join(rendered)}</div>"
 
 
 # Numbers

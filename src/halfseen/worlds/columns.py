@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import gzip
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from halfseen.errors import InvalidInput, invalid, missing_extra, unknown
-from halfseen.kernels.random import Floats
+from halfseen.kernels.random import Floats, Ints
+from halfseen.reports.tables import count
 from halfseen.validation import is_missing, narwhals_frame
 
-FILE_ENDINGS = (".csv", ".parquet", ".pq")
+FILE_ENDINGS = (".csv", ".csv.gz", ".parquet", ".pq")
+MOST_CATEGORIES = 50  # different texts of a column that is encoded
+_SECONDS_PER_DAY = 86_400.0
 _EXPECTED = "a CSV or Parquet file, a dictionary of columns, a DataFrame, an Arrow table or a structured array"
 
 
@@ -30,6 +35,61 @@ class Columns:
     def __getitem__(self, name: str) -> Floats:
         """Return the column as numbers, with NaN for empty cells."""
         return _as_numbers(self.as_given(name), f"{self.source}, column '{name}'")
+
+    def features(self, names: Iterable[str]) -> tuple[dict[str, Floats], list[str]]:
+        """Return columns as features by name, and one sentence for each column that had to be encoded.
+
+        A column of numbers is taken as it is. A column of dates becomes the number of days since the date in its first
+        row. A column of texts becomes one column of zeros and ones per text, called "name=text". An empty cell is NaN.
+        """
+        features: dict[str, Floats] = {}
+        notes = []
+        for name in names:
+            cells = self.as_given(name)
+            if _are_dates(cells):
+                seconds = self.times(name)
+                features[name] = (seconds - next(iter(seconds[~np.isnan(seconds)]), 0.0)) / _SECONDS_PER_DAY
+                notes.append(f"column '{name}' contains dates and is taken as time, in days since its first row")
+            elif _are_texts(cells):
+                encoded = self._one_hot(name, cells)
+                features |= encoded
+                shown = ", ".join(f"'{column}'" for column in list(encoded)[:3])
+                shown += ", …" * (len(encoded) > 3)
+                notes.append(
+                    f"column '{name}' contains text and becomes {count(encoded, 'column')} of 0 and 1: {shown}"
+                )
+            else:
+                features[name] = self[name]
+        return features, notes
+
+    def _one_hot(self, name: str, cells: Any) -> dict[str, Floats]:
+        texts = [None if is_missing(cell) or not str(cell).strip() else str(cell).strip() for cell in cells]
+        categories = sorted({text for text in texts if text is not None})
+        if len(categories) > MOST_CATEGORIES:
+            where = f"{self.source}, column '{name}'"
+            raise invalid(where, f"numbers, or at most {MOST_CATEGORIES} different texts", f"{len(categories)} texts")
+        missing = np.array([text is None for text in texts])
+        return {
+            f"{name}={category}": np.where(missing, np.nan, np.array([text == category for text in texts], dtype=float))
+            for category in categories
+        }
+
+    def times(self, name: str, rows: Ints | None = None) -> Floats:
+        """Return a column of times in seconds, with NaN for empty cells. Texts are dates and times in ISO 8601."""
+        given = np.asarray(self.as_given(name))
+        numbers = np.arange(len(given)) if rows is None else rows
+        given = given[numbers]
+        if given.dtype.kind == "M":
+            seconds = given.astype("datetime64[us]").astype(np.int64) / 1e6
+            return np.where(np.isnat(given), np.nan, seconds)
+        found = np.empty(len(given))
+        for at, cell in enumerate(given):
+            try:
+                found[at] = _seconds(cell)
+            except (TypeError, ValueError):
+                where = f"{self.source}, column '{name}', row {numbers[at] + 1}"
+                raise invalid(where, "a time", f"'{cell}'") from None
+        return found
 
     def as_given(self, name: str) -> Any:
         """Return the column without conversion. It may contain text, lists or times."""
@@ -49,19 +109,25 @@ def read_columns(table: Any) -> Columns:
     return _frame_columns(table, "the table")
 
 
+def file_ending(path: Path) -> str:
+    """Return the ending of a file name in lower case, with both parts of ".csv.gz"."""
+    endings = [ending.lower() for ending in path.suffixes]
+    return "".join(endings[-2:]) if endings[-1:] == [".gz"] else "".join(endings[-1:])
+
+
 def _read_file(path: Path) -> Columns:
     try:
         import pyarrow as pa
         from pyarrow import csv, parquet
     except ImportError:
         raise missing_extra("pyarrow", "experiments", "reading a table from a file") from None
-    kind = path.suffix.lower()
+    kind = file_ending(path)
     if kind not in FILE_ENDINGS:
-        raise invalid("table", "a file whose name ends in .csv, .parquet or .pq", f"'{path}'")
+        raise invalid("table", "a file whose name ends in .csv, .csv.gz, .parquet or .pq", f"'{path}'")
     if not path.is_file():
         raise invalid("table", "an existing file", f"'{path}'")
     try:
-        if kind == ".csv":
+        if kind.startswith(".csv"):
             _check_separator(path)
             # With one thread, error messages contain the line number. An empty string is read as an empty cell.
             table = csv.read_csv(
@@ -74,7 +140,7 @@ def _read_file(path: Path) -> Columns:
         return _frame_columns(table, str(path))
     except UnicodeDecodeError:
         raise invalid("table", "a file in UTF-8", f"'{path}' in another encoding") from None
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, EOFError) as error:
         raise invalid("table", "a readable file", f"'{path}' ({_first_line(error)})") from None
 
 
@@ -83,7 +149,7 @@ def _check_separator(path: Path) -> None:
 
     Only the header is checked, because decimal commas in other lines look like separators.
     """
-    with path.open("rb") as file:
+    with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:
         header = file.readline().decode("utf-8")
     if ";" in header and "," not in header:
         raise InvalidInput(
@@ -115,6 +181,57 @@ def _cells(column: Any) -> Any:
     """Return the column as an array. In an array of objects, empty cells are None."""
     cells = column.to_numpy()
     return np.where(column.is_null().to_numpy(), None, cells) if cells.dtype == object else cells
+
+
+def _are_dates(cells: Any) -> bool:
+    """Return whether the cells are dates: of a type of dates, or all texts in ISO 8601."""
+    array = np.asarray(cells)
+    if array.dtype.kind == "M":
+        return True
+    if array.dtype.kind not in "OU":
+        return False
+    given = [cell for cell in array.ravel().tolist() if not is_missing(cell) and cell != ""]
+    return bool(given) and all(isinstance(cell, date) or (isinstance(cell, str) and _is_date(cell)) for cell in given)
+
+
+def _is_date(text: str) -> bool:
+    if not any(mark in text for mark in "-:"):  # "20240131" is more likely a number
+        return False
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _are_texts(cells: Any) -> bool:
+    """Return whether the cells are texts none of which is a number. Numbers among texts are a mistake."""
+    array = np.asarray(cells)
+    if array.ndim != 1 or array.dtype.kind not in "OU":
+        return False
+    given = [cell for cell in array.tolist() if not is_missing(cell) and str(cell).strip()]
+    return bool(given) and all(isinstance(cell, str) and not _is_number(cell) for cell in given)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _seconds(cell: Any) -> float:
+    """Return a time in seconds since 1970, or NaN for an empty cell."""
+    if is_missing(cell) or cell == "" or cell != cell:
+        return math.nan
+    if isinstance(cell, str):
+        cell = datetime.fromisoformat(cell)
+    if isinstance(cell, date) and not isinstance(cell, datetime):
+        cell = datetime(cell.year, cell.month, cell.day)
+    if isinstance(cell, datetime) and cell.tzinfo is None:
+        cell = cell.replace(tzinfo=UTC)
+    return float(cell.timestamp() if hasattr(cell, "timestamp") else cell)
 
 
 def _as_numbers(values: Any, where: str) -> Floats:

@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from halfseen.agents.catalogue import check_new_name
 from halfseen.agents.costs import check_costs
-from halfseen.errors import unknown
+from halfseen.errors import invalid, unknown
 from halfseen.models.linear_gaussian import LinearGaussianModel
 from halfseen.reports.tables import Table
 from halfseen.validation import at_least, positive
 from halfseen.worlds.clicks_and_counts import FamilyWorld
+from halfseen.worlds.generated import generated
 from halfseen.worlds.linear_gaussian import FixedWorld, RandomWorld, observation_noise
 from halfseen.worlds.markets import power, returns, voltrade
 from halfseen.worlds.markov_chain import ChainWorld, MarkovChain
@@ -172,7 +174,7 @@ NAMED: dict[str, Callable[..., World]] = {
 }
 RECORDED = {"voltrade": voltrade, "power": power, "returns": returns}  # they need the packages of the extra `data`
 _RECORDED_SIZES = {"voltrade": (8, 5, 5), "power": (9, 5, 5), "returns": (8, 5, 5)}  # d, k and K
-_ALL: dict[str, Callable[..., World]] = {**NAMED, **RECORDED}
+_REGISTERED: dict[str, Callable[..., World]] = {}
 _SIZES = {"latent": "d", "observed": "k", "arms": "K"}  # the options for sizes, and their letters in names
 
 
@@ -182,7 +184,8 @@ def named(name: str, *, costs: ArrayLike | None = None, **options: Any) -> World
     Parameters
     ----------
     name : str
-        One of `hs.worlds.NAMED` (simulated) or `hs.worlds.RECORDED` (recorded data, which need the extra `data`).
+        One of `hs.worlds.NAMED` (simulated), `hs.worlds.RECORDED` (recorded data, which need the extra `data`), or a
+        name given to `hs.worlds.register`.
     costs : array_like of shape (K,), optional
         The cost of each arm in units of reward. Agents are given the costs with each decision, and regret counts reward
         minus cost.
@@ -209,18 +212,20 @@ def named(name: str, *, costs: ArrayLike | None = None, **options: Any) -> World
     >>> hs.worlds.named("keyhole", latent=6, arms=4).name
     'keyhole d=6 K=4'
     """
-    if name not in _ALL:
-        raise unknown("world", name, _ALL)
-    make = _ALL[name]
+    makers = _makers()
+    if name not in makers:
+        raise unknown("world", name, makers)
+    make = makers[name]
     allowed = inspect.signature(make).parameters
     for option in options:
         if option not in allowed:
             raise unknown("option", option, allowed, f"World '{name}'")
     world = make(**options)
+    shown = _SIZES if name not in _REGISTERED else {option: option for option in options}
     changed = [
-        f" {letter}={options[size]}"
-        for size, letter in _SIZES.items()
-        if size in options and options[size] != allowed[size].default
+        f" {letter}={options[option]}"
+        for option, letter in shown.items()
+        if option in options and options[option] != allowed[option].default
     ]
     if costs is not None:
         given = tuple(check_costs(costs, 1, range(world.arms))[0].tolist())
@@ -233,10 +238,74 @@ def named(name: str, *, costs: ArrayLike | None = None, **options: Any) -> World
     return world
 
 
+def _makers() -> dict[str, Callable[..., World]]:
+    """Return the functions that make the named worlds, by name."""
+    return {**NAMED, **RECORDED, **_REGISTERED}
+
+
+def register(name: str, function: Callable[..., Any], *, reward_std: float = 1.0) -> None:
+    """Give a name to a world of one's own, so that `hs.run` and `halfseen run --import` accept the name.
+
+    Parameters
+    ----------
+    name : str
+        The name: letters, digits, ".", "_" and "-". It must not be the name of a world of the package.
+    function : callable
+        A generator function, as for `generated`, or a function that returns a world. Its keyword arguments are the
+        options of the world, and all of them need defaults.
+    reward_std : float, default 1.0
+        The standard deviation of the noise of rewards, for a generator function.
+
+    Raises
+    ------
+    HalfseenError
+        If the name is not valid or belongs to a world of the package, or if the function does not make a world.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import halfseen as hs
+    >>> def tide(seed, period=50):
+    ...     rng, t = np.random.default_rng(seed), 0
+    ...     while True:
+    ...         t, level = t + 1, np.sin(2 * np.pi * t / period)
+    ...         yield [level + 0.5 * rng.normal()], [level, -level]
+    >>> hs.worlds.register("tide", tide, reward_std=0.1)
+    >>> hs.worlds.named("tide", period=30).name
+    'tide period=30'
+    >>> result = hs.run(["ts-pco", "random"], world="tide:period=30", rounds=100, seeds=2)
+    """
+    check_new_name(name, {**NAMED, **RECORDED}, "world")
+    if not callable(function):
+        raise invalid("function", "a generator function, or a function that returns a world", repr(function))
+    is_generator = inspect.isgeneratorfunction(function)
+
+    def make(**options: Any) -> World:
+        if is_generator:
+            return generated(function, reward_std=reward_std, name=name, **options)
+        world = function(**options)
+        if not isinstance(world, World):
+            raise invalid(f"world '{name}'", "a generator function, or a function that returns a world", repr(world))
+        named_world = copy.copy(world)
+        object.__setattr__(named_world, "name", name)
+        object.__setattr__(named_world, "is_own", True)
+        return named_world
+
+    parameters = list(inspect.signature(function).parameters.values())
+    options = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters[1 if is_generator else 0 :]]
+    for option in options:
+        if option.default is inspect.Parameter.empty:
+            raise invalid(f"world '{name}'", "options with defaults", f"'{option.name}' without one")
+    vars(make)["__signature__"] = inspect.Signature(options)
+    make.__doc__ = next(iter((inspect.getdoc(function) or "").splitlines()), "")
+    make()  # raises if the function does not make a world
+    _REGISTERED[name] = make
+
+
 def world_table() -> Table:
     """Return a table with one row per world: its name, sizes, options and description."""
     rows = []
-    for name, make in _ALL.items():
+    for name, make in _makers().items():
         d, k, K = _RECORDED_SIZES.get(name) or ((world := make()).latent, world.observed, world.arms)
         options = [one for one in inspect.signature(make).parameters.values() if one.name not in _SIZES]
         rows.append(
@@ -245,8 +314,12 @@ def world_table() -> Table:
                 "d": str(d),
                 "k": str(k),
                 "K": str(K),
-                "options": ", ".join(f"{option.name}={option.default:g}" for option in options),
+                "options": ", ".join(f"{option.name}={_short(option.default)}" for option in options),
                 "what it is": (make.__doc__ or "").strip(),
             }
         )
     return Table(rows)
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

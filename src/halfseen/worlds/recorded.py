@@ -9,14 +9,15 @@ from __future__ import annotations
 import copy
 import hashlib
 import itertools
+import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from halfseen.errors import invalid
-from halfseen.kernels.random import Floats, checked_keys
+from halfseen.errors import HalfseenWarning, invalid
+from halfseen.kernels.random import Floats, Ints, checked_keys
 from halfseen.validation import REWARD_RANGES, Words, at_least
 from halfseen.worlds.columns import Columns, read_columns
 from halfseen.worlds.world import Episodes, Rounds, World
@@ -82,7 +83,11 @@ class RecordedWorld(World):
         caveat: str,
         intercept: bool,
         reward_family: str = "gaussian",
+        columns: dict[str, list[str]] | None = None,
+        notes: Sequence[str] = (),
     ) -> None:
+        self.columns = columns or {"observed": list(observed), "hidden": list(hidden)}  # names in the table, by role
+        self.notes = tuple(notes)  # remarks about columns that were encoded, and about the order of the rows
         self.name, self.source, self.about, self.caveat, self.scaling = name, source, about, caveat, scaling
         self.scale_on, self.from_file = scale_on, from_file
         self.observed_names, self.hidden_names, self.arm_names = tuple(observed), tuple(hidden), tuple(rewards)
@@ -157,6 +162,7 @@ def recorded(
     caveat: str = CAVEAT,
     intercept: bool = True,
     reward_family: str = "gaussian",
+    time: str | None = None,
 ) -> RecordedWorld:
     """Make a world from a table of recorded data.
 
@@ -166,10 +172,11 @@ def recorded(
     Parameters
     ----------
     table : str, Path, DataFrame, pyarrow.Table, dict or structured ndarray
-        A CSV or Parquet file, a pandas or polars DataFrame, an Arrow table, or columns by name.
+        A CSV file (.csv or .csv.gz) or Parquet file, a pandas or polars DataFrame, an Arrow table, or columns by name.
     observed : iterable of str
         The columns that agents observe. Their values must be known when the decision of their row is made. An empty
-        cell is an entry that was not observed.
+        cell is an entry that was not observed. A column of text becomes one column of zeros and ones per text, and a
+        column of dates becomes the number of days since its first row. A warning says so.
     rewards : iterable of str
         One column per arm: the reward of this arm in each row. Rewards must not be missing.
     hidden : iterable of str, optional
@@ -191,11 +198,19 @@ def recorded(
     reward_family : {"gaussian", "binary", "count"}, optional
         The family of the rewards. Agents that have an option of this name are told it. Rewards that are clicks
         ("binary", from 0 to 1) or counts ("count", at least 0) are not scaled.
+    time : str, optional
+        The column with the time of each row, as dates or numbers. If the rows are not in order of time, they are
+        sorted, and a warning says so.
 
     Returns
     -------
     RecordedWorld
-        The world, which can be passed to `hs.run`.
+        The world, which can be passed to `hs.run`. Its attribute `notes` has the texts of the warnings.
+
+    Warns
+    -----
+    HalfseenWarning
+        If a column was encoded or if rows were sorted.
 
     Raises
     ------
@@ -224,8 +239,17 @@ def recorded(
     if not isinstance(intercept, bool):
         raise invalid("intercept", "True or False", repr(intercept))
     Words(tuple(REWARD_RANGES)).check("reward_family", reward_family)
-    parts = {role: {one: columns[one] for one in given} for role, given in names.items()}
+    observed_features, notes = columns.features(names["observed"])
+    hidden_features, more = columns.features(names["hidden"])
+    notes += more
+    reward_columns = {one: columns[one] for one in names["rewards"]}
+    parts = {"observed": observed_features, "hidden": hidden_features, "rewards": reward_columns}
     count = _row_count(columns, {one: values for part in parts.values() for one, values in part.items()})
+    if time is not None:
+        order = _time_order(columns, time, count)
+        if (np.diff(order) < 0).any():
+            notes.append(f"the rows were not in order of '{time}' and have been sorted")
+            parts = {role: {one: values[order] for one, values in part.items()} for role, part in parts.items()}
     every = at_least("reward_every", reward_every, 1)
     scaling = _scaling_rows(count, scale_on, every, columns.source)
     for column, values in parts["rewards"].items():
@@ -234,6 +258,8 @@ def recorded(
             where = f"{columns.source}, column '{column}', row {missing[0] + 1}"
             raise invalid(where, "the reward of the arm", "an empty cell")
         REWARD_RANGES[reward_family].check(f"{columns.source}, column '{column}'", values)
+    for note in notes:
+        warnings.warn(f"{columns.source}: {note}", HalfseenWarning, stacklevel=2)
     return RecordedWorld(
         name=name,
         **parts,
@@ -246,7 +272,20 @@ def recorded(
         caveat=caveat,
         intercept=intercept,
         reward_family=reward_family,
+        columns=names | ({} if time is None else {"time": [time]}),
+        notes=notes,
     )
+
+
+def _time_order(columns: Columns, time: str, count: int) -> Ints:
+    """Return the order of the rows by time. Rows of the same time keep their order."""
+    seconds = columns.times(time)
+    if len(seconds) != count:
+        raise invalid(columns.source, "columns of the same length", f"{len(seconds)} rows of '{time}'")
+    missing = np.flatnonzero(np.isnan(seconds))
+    if len(missing):
+        raise invalid(f"{columns.source}, column '{time}', row {missing[0] + 1}", "a time", "an empty cell")
+    return np.argsort(seconds, kind="stable")
 
 
 def _names(argument: str, given: Iterable[str]) -> list[str]:

@@ -105,6 +105,7 @@ class World(ABC):
     reward_family: str = "gaussian"  # agents that have an option of this name are told the family of the rewards
     recorded: bool = False  # whether rewards are recorded; the best reward of a recorded round is mostly noise
     costs: tuple[float, ...] | None = None  # of the arms, in units of reward; regret then counts reward minus cost
+    is_own: bool = False  # whether the world is not part of the package
     known_facts: tuple[str, ...] | None = None  # the keys of `Episodes.facts`, None if they are not known in advance
 
     @abstractmethod

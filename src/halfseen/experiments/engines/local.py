@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import pickle
 import signal
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,7 +14,7 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import resource_tracker
 from typing import Any
 
-from halfseen.errors import HalfseenError
+from halfseen.errors import HalfseenError, invalid
 from halfseen.experiments.cache import source_hash
 from halfseen.experiments.engines.executor import Outcome, Outcomes, ParallelExecutor, Play
 from halfseen.experiments.plan import Slice
@@ -58,6 +59,12 @@ class ProcessExecutor(ParallelExecutor):
         stack.callback(self._pool.shutdown, wait=True, cancel_futures=True)
         stack.callback(cancelled.set)
 
+    def prepare(self, samples: Sequence[Slice]) -> None:
+        """Check that the slices can be sent to other processes, and compile the kernels."""
+        for sample in samples:
+            _check_picklable(sample)
+        super().prepare(samples)
+
     def _capacity(self) -> int:
         return self.workers + 1
 
@@ -71,6 +78,17 @@ class ProcessExecutor(ParallelExecutor):
 
     def _rounds_played(self) -> int:
         return int(self._played.value)
+
+
+def _check_picklable(sample: Slice) -> None:
+    """Raise if an agent or a world of one's own cannot be sent to another process, such as a local function."""
+    parts: dict[str, Any] = {spec.label: spec for spec in sample.agents if spec.is_own}
+    for label, part in (parts | {sample.world.name: sample.world}).items():
+        try:
+            pickle.dumps(part)
+        except Exception:
+            expected = f"1, or '{label}' at the top level of a module, where other processes find it"
+            raise invalid("jobs", expected, "more processes") from None
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ import numpy as np
 
 from halfseen.agents import costs, guardrails, saving
 from halfseen.agents.agent import Agent
-from halfseen.agents.catalogue import CATALOG, DEFAULT_MAX_PENDING, MAX_PENDING, make
+from halfseen.agents.catalogue import DEFAULT_MAX_PENDING, MAX_PENDING, component_entry, make
 from halfseen.agents.loading import from_bytes
 from halfseen.errors import DecisionError, HalfseenError, SaveFileError, invalid, unknown
 from halfseen.journal import events
@@ -46,7 +46,7 @@ def agent_options(spec: StreamSpec) -> dict[str, Any]:
 
     The agent never identifies a model during a decision, because the engine does that.
     """
-    entry = CATALOG[spec.agent]
+    entry = component_entry(spec.agent)
     if entry.reveals_context:
         raise invalid("agent", "an agent that does not need the true context", f"'{spec.agent}'")
     options: dict[str, Any] = dict(spec.options)

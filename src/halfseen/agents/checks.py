@@ -1,0 +1,362 @@
+"""Checks of the contract of an agent: what experiments, and for a triple of components also fleets, rely on."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from halfseen.agents.catalogue import CatalogueEntry, agent_spec
+from halfseen.agents.plain import PlainEntry, decided_arm
+from halfseen.agents.policy import Policy
+from halfseen.components import StreamBatch
+from halfseen.errors import HalfseenError, InvalidInput
+from halfseen.kernels.random import Floats, stream_keys
+from halfseen.reports.tables import Table
+from halfseen.validation import at_least
+
+PASSED, NO = "passed", "no"
+_ROUNDS, _STREAMS = 60, 4
+_DRAWS, _SIGMAS = 4000, 5.0  # the frequencies of this many draws lie within this many standard errors
+
+
+class _Skipped(Exception):
+    """Raised by a check of something that an agent need not be able to do. The message says what it cannot do."""
+
+
+def check_agent(agent: Any, *, observed: int = 3, arms: int = 4, **options: Any) -> Table:
+    """Check that an agent of one's own does what experiments rely on.
+
+    Parameters
+    ----------
+    agent : class, callable, tuple, AgentSpec or str
+        The agent, as in `run`: a class or function that makes objects with `decide` and `learn`, a triple of
+        components, or a name.
+    observed : int, default 3
+        Number of observed features with which the agent is checked.
+    arms : int, default 4
+        Number of arms with which the agent is checked, at least 2.
+    **options
+        Options of the agent.
+
+    Returns
+    -------
+    Table
+        One row per check, with the result "passed" or, for something that an agent need not be able to do, "no" and
+        what it cannot do.
+
+    Raises
+    ------
+    HalfseenError
+        If a check fails. The message has one line per failed check.
+
+    Examples
+    --------
+    >>> import halfseen as hs
+    >>> class AlwaysFirst:
+    ...     def decide(self, observation):
+    ...         return 0
+    ...     def learn(self, round, reward):
+    ...         pass
+    >>> print(hs.check_agent(AlwaysFirst))
+    check                                                result
+    decide returns an arm                                passed
+    decide does not change the observation               passed
+    the same seed gives the same decisions               passed
+    two agents share nothing                             passed
+    other numbers of features and arms                   passed
+    rewards that arrive late (optional)                  passed
+    missing entries, as NaN (optional)                   passed
+    propensities (optional)                              no: decide returns an arm without propensities
+    sending to other processes, for jobs > 1 (optional)  ...
+    """
+    spec = agent_spec(agent)
+    given = dict(spec.options) | options
+    spec.entry.check_options(given)
+    sizes = at_least("observed", observed, 1), at_least("arms", arms, 2)
+    if isinstance(spec.entry, PlainEntry):
+        checks = _PlainChecks(spec.entry, *sizes, given).checks()
+    else:
+        checks = _ComponentChecks(spec.entry, *sizes, given).checks()
+    checks["sending to other processes, for jobs > 1 (optional)"] = lambda: _check_picklable(spec)
+    rows, failures = [], []
+    for name, check in checks.items():
+        result = PASSED
+        try:
+            check()
+        except _Skipped as reason:
+            result = f"{NO}: {reason}"
+        except Exception as error:
+            result = f"failed: {_one_line(error)}"
+            failures.append(f"{name}: {_one_line(error)}")
+        rows.append({"check": name, "result": result})
+    if failures:
+        raise InvalidInput("\n".join([f"'{spec.name}' fails {len(failures)} of {len(checks)} checks", *failures]))
+    return Table(rows)
+
+
+def _one_line(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return text if isinstance(error, HalfseenError | AssertionError) else f"{type(error).__name__}: {text}"
+
+
+def _check_picklable(spec: Any) -> None:
+    try:
+        pickle.dumps(spec)
+    except Exception:
+        raise _Skipped("it is not at the top level of a module") from None
+
+
+class _PlainChecks:
+    """The checks of a plain agent."""
+
+    def __init__(self, entry: PlainEntry, observed: int, arms: int, options: Mapping[str, Any]) -> None:
+        self._entry, self._observed, self._arms, self._options = entry, observed, arms, options
+        self._propensities = False
+
+    def checks(self) -> dict[str, Callable[[], None]]:
+        return {
+            "decide returns an arm": lambda: _ignore(self._play(self._make())),
+            "decide does not change the observation": self._observation_is_unchanged,
+            "the same seed gives the same decisions": self._same_seed,
+            "two agents share nothing": self._nothing_shared,
+            "other numbers of features and arms": self._other_sizes,
+            "rewards that arrive late (optional)": self._late_rewards,
+            "missing entries, as NaN (optional)": self._missing,
+            "propensities (optional)": self._offers_propensities,
+        }
+
+    def _make(self, observed: int | None = None, arms: int | None = None) -> Any:
+        sizes = {"observed": observed or self._observed, "arms": arms or self._arms}
+        return self._entry.make(**sizes, seed=7, rounds=_ROUNDS, options=self._options)
+
+    def _play(self, agent: Any, observed: int | None = None, arms: int | None = None, every: int = 1) -> list[int]:
+        """Play rounds in which rewards arrive after every `every` rounds, and return the arms."""
+        ys, rewards = _rounds(observed or self._observed, arms or self._arms)
+        played: list[int] = []
+        for t, y in enumerate(ys, start=1):
+            arm, propensities = decided_arm(f"decide, round {t}", agent.decide(y.copy()), len(rewards[0]))
+            self._propensities |= propensities is not None
+            played.append(arm)
+            if t % every == 0:
+                for past in range(t - every + 1, t + 1):
+                    agent.learn(past, float(rewards[past - 1, played[past - 1]]))
+        return played
+
+    def _observation_is_unchanged(self) -> None:
+        agent, (ys, rewards) = self._make(), _rounds(self._observed, self._arms)
+        for t, y in enumerate(ys[:10], start=1):
+            given = y.copy()
+            arm, _ = decided_arm(f"decide, round {t}", agent.decide(given), self._arms)
+            agent.learn(t, float(rewards[t - 1, arm]))
+            assert (given == y).all(), "expected the same numbers in the array after decide, got others"
+
+    def _same_seed(self) -> None:
+        first, second = self._play(self._make()), self._play(self._make())
+        if first != second:
+            at = next(t for t, pair in enumerate(zip(first, second, strict=True), start=1) if pair[0] != pair[1])
+            expected = "random draws that depend on the argument `seed` only"
+            raise AssertionError(f"expected {expected}, got another arm in round {at} of a second run")
+
+    def _nothing_shared(self) -> None:
+        alone = self._play(self._make())
+        agents = self._make(), self._make()
+        self._play(agents[0])
+        assert self._play(agents[1]) == alone, (
+            "expected the decisions of a new agent, got others after another agent had learnt (is state on the class?)"
+        )
+
+    def _other_sizes(self) -> None:
+        for observed, arms in ((1, 2), (self._observed + 2, self._arms + 3)):
+            try:
+                self._play(self._make(observed, arms), observed, arms)
+            except Exception as error:
+                raise AssertionError(f"with observed={observed} and arms={arms}: {_one_line(error)}") from None
+
+    def _late_rewards(self) -> None:
+        self._try(lambda: _ignore(self._play(self._make(), every=5)))
+
+    def _missing(self) -> None:
+        def decide() -> None:
+            agent, y = self._make(), np.full(self._observed, np.nan)
+            decided_arm("decide", agent.decide(y), self._arms)
+            agent.learn(1, 1.0)
+            decided_arm("decide", agent.decide(np.zeros(self._observed)), self._arms)
+
+        self._try(decide)
+
+    def _try(self, ability: Callable[[], None]) -> None:
+        try:
+            ability()
+        except Exception as error:
+            raise _Skipped(_one_line(error)) from None
+
+    def _offers_propensities(self) -> None:
+        if not self._propensities:
+            raise _Skipped("decide returns an arm without propensities")
+
+
+class _ComponentChecks:
+    """The checks of a triple of components, which works on a batch of streams."""
+
+    def __init__(self, entry: CatalogueEntry, observed: int, arms: int, options: Mapping[str, Any]) -> None:
+        self._entry, self._observed, self._arms, self._options = entry, observed, arms, options
+
+    def checks(self) -> dict[str, Callable[[], None]]:
+        return {
+            "decide returns an arm": self._arms_are_valid,
+            "features are new C-contiguous float64 arrays": self._features,
+            "propensities are a distribution": self._distribution,
+            "propensities equal frequencies": self._frequencies,
+            "the same seed gives the same decisions": self._same_seed,
+            "a batch equals single streams": self._batch,
+            "state_names contain all of the state": self._state,
+            "only available arms are chosen": self._available,
+            "missing entries, as NaN": self._missing,
+            "arms can be added": self._added_arm,
+            "replaced rewards, for provisional ones (optional)": self._replaced_rewards,
+        }
+
+    def _build(self, count: int = _STREAMS) -> Policy:
+        return self._build_for(list(range(11, 11 + count)))
+
+    def _build_for(self, seeds: list[int]) -> Policy:
+        return self._entry.build(StreamBatch(stream_keys(seeds), self._observed, self._arms), self._options)
+
+    def _play(self, policy: Policy, rounds: int = _ROUNDS, start: int = 0) -> list[list[int]]:
+        """Play rounds, the same for all streams, and return the arms of every round."""
+        ys, rewards = _rounds(self._observed, self._arms, start + rounds)
+        played = []
+        for y, reward in zip(ys[start:], rewards[start:], strict=True):
+            choices = policy.decide(np.tile(y, (policy.streams.count, 1)), contexts=self._contexts(policy))
+            policy.learn(choices.rounds, choices.features, choices.arms, reward[choices.arms])
+            played.append(choices.arms.tolist())
+        return played
+
+    def _contexts(self, policy: Policy) -> Floats | None:
+        return np.ones((policy.streams.count, policy.estimator.dimension)) if self._entry.reveals_context else None
+
+    def _arms_are_valid(self) -> None:
+        arms = np.array(self._play(self._build()))
+        assert ((arms >= 0) & (arms < self._arms)).all(), f"expected arms from 0 to {self._arms - 1}, got {arms.max()}"
+
+    def _features(self) -> None:
+        policy = self._build()
+        self._play(policy, 5)
+        y, complete = np.ones((_STREAMS, self._observed)), True
+        found = [
+            policy.estimator.observe(policy.all_rows, y, policy.rounds + at, complete, self._contexts(policy))
+            for at in (1, 2)
+        ]
+        shape = (_STREAMS, policy.estimator.dimension)
+        for array in found:
+            assert isinstance(array, np.ndarray), f"expected an array from observe, got {type(array).__name__}"
+            got = f"{array.dtype} of shape {array.shape}"
+            assert array.dtype == np.float64, f"expected float64 numbers from observe, got {got}"
+            assert array.shape == shape, f"expected shape {shape} from observe, got {got}"
+            assert array.flags.c_contiguous, "expected a C-contiguous array from observe, got another"
+        assert not np.shares_memory(found[0], found[1]), (
+            "expected a new array from every call of observe, got the same memory"
+        )
+
+    def _distribution(self) -> None:
+        policy = self._build()
+        for _ in range(3):
+            self._play(policy, 10)
+            choices = policy.decide(np.ones((_STREAMS, self._observed)), contexts=self._contexts(policy))
+            shares = policy.propensities(choices)
+            assert (shares >= 0).all(), f"expected probabilities of at least 0, got {shares.min()}"
+            sums = shares.sum(axis=1)
+            assert np.allclose(sums, 1.0, atol=1e-9), f"expected probabilities that sum to 1, got {sums.tolist()}"
+            played = shares[np.arange(_STREAMS), choices.arms]
+            assert (played > 0).all(), "expected a probability above 0 for the arm that was chosen, got 0"
+
+    def _frequencies(self) -> None:
+        """Compare the probabilities of many streams, which differ only in their keys, with the arms they choose."""
+        policy = self._build(_DRAWS)
+        ys, rewards = _rounds(self._observed, self._arms, 8)
+        for t, y in enumerate(ys):
+            choices = policy.decide(np.tile(y, (_DRAWS, 1)), contexts=self._contexts(policy))
+            shares = policy.propensities(choices)
+            counts = np.bincount(choices.arms, minlength=self._arms)
+            mean, error = shares.sum(axis=0), np.sqrt((shares * (1 - shares)).sum(axis=0))
+            worst = int(np.argmax(np.abs(counts - mean) - _SIGMAS * error))
+            assert abs(counts[worst] - mean[worst]) <= _SIGMAS * error[worst] + 1e-6 * _DRAWS, (
+                f"expected arm {worst} in {mean[worst] / _DRAWS:.3f} of the decisions of round {t + 1}, got "
+                f"{counts[worst] / _DRAWS:.3f}"
+            )
+            policy.learn(choices.rounds, choices.features, choices.arms, rewards[t][choices.arms])
+
+    def _same_seed(self) -> None:
+        assert self._play(self._build()) == self._play(self._build()), (
+            "expected the same arms, got others: random numbers must come from halfseen.kernels.random"
+        )
+
+    def _batch(self) -> None:
+        batch = np.array(self._play(self._build()))
+        for row in range(_STREAMS):
+            single = np.array(self._play(self._build_for([11 + row])))[:, 0]
+            differ = np.flatnonzero(single != batch[:, row])
+            where = f"round {differ[0] + 1} of stream {row} of a batch" if len(differ) else ""
+            assert not where, f"expected the arms of a single stream, got another arm in {where}"
+
+    def _state(self) -> None:
+        policy, twin = self._build(), self._build()
+        self._play(policy, 30)
+        state = policy.state()
+        for name, array in state.items():
+            finite = array.dtype.kind != "f" or "rewards" in name or "observations" in name or np.isfinite(array).all()
+            assert finite, f"expected finite numbers, got others in '{name}'"
+        twin.restore(state)
+        after = self._play(policy, 30, start=30)
+        assert self._play(twin, 30, start=30) == after, "expected the same arms after `restore(state())`, got others"
+
+    def _available(self) -> None:
+        policy = self._build()
+        available = np.ones((_STREAMS, self._arms), dtype=np.bool_)
+        available[:, 0] = False
+        for _ in range(20):
+            choices = policy.decide(
+                np.ones((_STREAMS, self._observed)), available=available, contexts=self._contexts(policy)
+            )
+            assert (choices.arms != 0).all(), "expected one of the available arms, got another"
+            shares = policy.propensities(choices)[:, 0]
+            assert (shares == 0).all(), f"expected probability 0 for an arm that is not available, got {shares.max()}"
+
+    def _missing(self) -> None:
+        policy = self._build()
+        self._play(policy, 10)
+        for missing in (slice(0, 1), slice(None)):
+            y = np.ones((_STREAMS, self._observed))
+            y[:, missing] = np.nan
+            choices = policy.decide(y, contexts=self._contexts(policy))
+            assert np.isfinite(choices.means).all(), "expected finite predictions if entries are missing, got others"
+            policy.learn(choices.rounds, choices.features, choices.arms, np.ones(_STREAMS))
+
+    def _added_arm(self) -> None:
+        if self._entry.required:
+            raise _Skipped("the parameters of its arms may be given")
+        policy = self._build()
+        self._play(policy, 10)
+        policy.add_arm(None)
+        choices = policy.decide(np.ones((_STREAMS, self._observed)), contexts=self._contexts(policy))
+        got, expected = choices.means.shape, (_STREAMS, self._arms + 1)
+        assert got == expected, f"expected predictions of shape {expected} after add_arm, got {got}"
+
+    def _replaced_rewards(self) -> None:
+        if not self._build().takes_provisional:
+            raise _Skipped("the learner has no method replace_rewards, so rewards cannot be provisional")
+
+
+def _ignore(_: object) -> None:
+    """Take a value that is not needed."""
+
+
+def _rounds(observed: int, arms: int, rounds: int = _ROUNDS) -> tuple[Floats, Floats]:
+    """Return observations (n, k) and the reward of every arm (n, K), the same in every call."""
+    rng = np.random.default_rng([observed, arms])
+    ys = rng.normal(size=(_ROUNDS * 2, observed))
+    rewards = ys @ rng.normal(size=(observed, arms)) + 0.1 * rng.normal(size=(_ROUNDS * 2, arms))
+    return ys[:rounds], rewards[:rounds]
