@@ -166,7 +166,7 @@ def test_run_on_a_table(tmp_path: Path, ending: str) -> None:
     assert "tradable" not in page
 
 
-@pytest.mark.parametrize("columns", [80, 200])
+@pytest.mark.parametrize("columns", [80, pytest.param(200, marks=pytest.mark.slow)])
 def test_run_fits_the_terminal_and_shows_all_numbers(tmp_path: Path, columns: int) -> None:
     done = halfseen_command(
         *("run", "orbit", "paper:noise=0.5", "--rounds", "400", "--seeds", "3", "--jobs", "1", "--out", "o"),

@@ -11,7 +11,7 @@ from service.fuzz import fuzz
 from service.served import environment, until
 
 
-@pytest.mark.parametrize("requests", [2_000, pytest.param(20_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("requests", [1_000, pytest.param(20_000, marks=pytest.mark.slow)])
 def test_no_random_request_breaks_the_service(tmp_path: Path, requests: int) -> None:
     report = fuzz(tmp_path, requests, seed=requests)
     assert not report.faults, "\n".join([str(report), *report.faults])

@@ -25,7 +25,13 @@ def simulate(rho: float, curved: bool, intervals: str, rounds: int, logs: int) -
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
-@pytest.mark.parametrize("curved", [False, True], ids=["correct reward model", "wrong reward model"])
+@pytest.mark.parametrize(
+    "curved",
+    [
+        pytest.param(False, id="correct reward model"),
+        pytest.param(True, id="wrong reward model", marks=pytest.mark.slow),
+    ],
+)
 def test_estimates_are_unbiased(name, curved):
     """snips is a ratio with a bias of order 1/n. A tenth of its standard deviation is allowed."""
     truth, found = simulate(0.0, curved, "hac", 400, SIMULATIONS)
@@ -48,6 +54,7 @@ def test_intervals_cover(name, rho, curved, intervals):
     assert 0.95 - 4.0 * error - 0.02 < covered <= 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["dr", "snips"])
 def test_intervals_cover_if_rounds_are_autocorrelated(name):
     """Intervals that assume independent rounds would cover the true value in three of four logs."""
@@ -58,6 +65,7 @@ def test_intervals_cover_if_rounds_are_autocorrelated(name):
     assert np.mean(high - low) / 3.92 == pytest.approx(values.std(), rel=0.2)
 
 
+@pytest.mark.slow
 def test_a_good_reward_model_reduces_the_variance_of_the_doubly_robust_estimate():
     _, found = simulate(0.0, False, "hac", 400, SIMULATIONS)
     spread = {name: values[:, 0].std() for name, values in found.items()}
@@ -106,6 +114,7 @@ def uniform_values_from_a_learning_agent(runs: int, rounds: int) -> dict[str, np
     return {name: np.array(column) for name, column in values.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_estimates_are_unbiased_if_the_logging_agent_learns(name):
     found = uniform_values_from_a_learning_agent(80, 250)[name]

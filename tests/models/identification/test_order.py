@@ -29,7 +29,7 @@ def rotating(seed, rounds, latent=5, observed=3):
 
 
 @pytest.mark.filterwarnings("ignore::halfseen.HalfseenWarning")
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def test_fit_finds_enough_dimensions(seed):
     found = hs.fit(rotating(seed, 800)[1][1], latent="auto", max_iterations=60)
     assert 5 <= found.model.latent <= 7
