@@ -15,10 +15,12 @@ from numpy.typing import ArrayLike, NDArray
 from halfseen.errors import HalfseenError, InvalidInput, invalid, missing_extra
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 LIMIT = 1e100  # the largest absolute value allowed, so that sums of squares stay finite
 MAX_DIMENSIONS = 1_000  # of a model
 MAX_INTEGER = 2**53  # the largest option, so that products with small numbers fit into int64
+MAX_ELAPSED = 10**12  # steps between two rounds
 _FLOAT64, _ARRAY = np.dtype(np.float64), np.ndarray
 _NEVER_FRAMES = (np.ndarray, list, tuple, float, int)
 _FRAME_PACKAGES = {"pandas", "polars", "pyarrow"}
@@ -222,6 +224,27 @@ def at_least(argument: str, value: object, least: int, most: int = MAX_INTEGER) 
     if value > most:
         raise invalid(argument, f"an integer of at most {most}", repr(value))
     return int(value)
+
+
+def elapsed_steps(argument: str, value: object) -> int:
+    """Return `value`, the number of steps since the last round, as a whole number of at least 0."""
+    if isinstance(value, float | np.floating) and float(value).is_integer():
+        value = int(value)
+    return at_least(argument, value, 0, MAX_ELAPSED)
+
+
+def elapsed_series(argument: str, value: ArrayLike, length: int, per: str) -> Ints:
+    """Return the steps (n,) since the last round of `length` rounds or streams, from one number or one `per` row."""
+    expected = f"whole numbers from 0 to {MAX_ELAPSED:,}, one per {per}"
+    array = numbers(argument, value, expected)
+    if array.ndim == 0:
+        array = np.repeat(array, length)
+    if array.shape != (length,):
+        raise invalid(argument, f"{length} {expected}", f"shape {array.shape}")
+    valid = (array >= 0.0) & (array <= MAX_ELAPSED) & (array == np.floor(array))
+    if not valid.all():
+        raise invalid(argument, expected, f"{array[~valid][0]:g}")
+    return array.astype(np.int64)
 
 
 def seed_number(argument: str, value: object) -> int:

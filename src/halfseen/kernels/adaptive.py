@@ -15,7 +15,7 @@ import math
 import numpy as np
 
 from halfseen.kernels.compiling import AS_WRITTEN, kernel
-from halfseen.kernels.kalman import covariance_step, within_limit
+from halfseen.kernels.kalman import covariance_step, predict, several_steps, within_limit
 from halfseen.kernels.linalg import copy_into, subtract_outer
 from halfseen.kernels.regression import MAX_REDUCTION, SAFE_REDUCTION
 
@@ -115,6 +115,26 @@ def kalman_step(b, d, D, Q, R, x, P, y, robust, weights):  # type: ignore[no-unt
             total += gain[i, j] * error[j]
         state[i] = min(max(total, -MAX_CONTEXT), MAX_CONTEXT)
     return squared / count if count > 0 and limited else 1.0
+
+
+@kernel()
+def predict_ahead(rows, steps, sizes, D, Q, x, P):  # type: ignore[no-untyped-def]
+    """Predict the contexts of the streams in rows (n,) `steps` (n,) rounds ahead, in which nothing is observed."""
+    for s in range(rows.shape[0]):
+        b, d = rows[s], sizes[rows[s]]
+        D_n, Q_n, pred, moved = np.empty((d, d)), np.empty((d, d)), np.empty((d, d)), np.empty(d)
+        work = np.empty((4, d, d))
+        cov = P[b, : d * d].reshape((d, d))
+        several_steps(D[b, : d * d].reshape((d, d)), Q[b, : d * d].reshape((d, d)), steps[s], D_n, Q_n, work)
+        predict(D_n, Q_n, cov, work[0], pred)
+        if within_limit(pred, MAX_CONTEXT * MAX_CONTEXT):
+            copy_into(cov, pred)
+        for i in range(d):
+            moved[i] = 0.0
+            for j in range(d):
+                moved[i] += D_n[i, j] * x[b, j]
+        for i in range(d):
+            x[b, i] = min(max(moved[i], -MAX_CONTEXT), MAX_CONTEXT)
 
 
 @kernel()

@@ -4,6 +4,9 @@ Covariances depend on the model and on which entries are observed, but not on th
 them in a table that is a tree. Row 0 is the prior, and every other row is the covariance step from its parent for one
 pattern of observed entries. A series is a path in the tree, stored as one row number per time.
 
+A row of a series whose first entry is infinite is not an observation: it starts a new series with the same model. The
+time of this row is x_0 of the new series, so it has row 0 of the table.
+
 The complete path, on which every entry is observed, is computed first, up to the row at which the covariance converges.
 This row is called frozen and is its own successor, so that a long series without missing entries costs O(d²) per step
 and no memory for covariances. A missing entry leads to other rows until the covariance equals the frozen one again. The
@@ -147,11 +150,11 @@ def _exact_step(D: Matrix, G: Matrix, W: Matrix, y: Vector, x: Vector, x_new: Ve
 
 @kernel()
 def _complete_rows(y: Matrix, start: int) -> int:
-    """Return the number of consecutive rows of y (n, k) without NaN from `start` on, at most CHUNK."""
+    """Return the number of consecutive rows of finite y (n, k) from `start` on, at most CHUNK."""
     stop = min(y.shape[0], start + CHUNK)
     for t in range(start, stop):
         for i in range(y.shape[1]):
-            if np.isnan(y[t, i]):
+            if not math.isfinite(y[t, i]):
                 return t - start
     return int(stop - start)
 
@@ -163,7 +166,7 @@ def filter_series(
     R: Matrix,  # Σ (k, k)
     m0: Vector,  # (d,), mean of x_0
     P0: Matrix,  # (d, d), covariance of x_0
-    ys: Stack,  # (B, n, k), NaN where missing
+    ys: Stack,  # (B, n, k), NaN where missing, infinite where a new series starts
 ) -> tuple[Stack, Vector, Index, Stack, Stack, int]:
     """Filter B series of one model.
 
@@ -219,6 +222,13 @@ def filter_series(
                     continue
             complete = np.bool_(True)
             if b >= 0:
+                if math.isinf(ys[b, t, 0]):
+                    for i in range(d):
+                        x_filt[b, t + 1, i] = m0[i]
+                    t += 1
+                    rows[b, t] = 0
+                    here = np.int64(0)
+                    continue
                 for i in range(k):
                     seen[i] = not np.isnan(ys[b, t, i])
                     complete = complete and seen[i]

@@ -27,6 +27,7 @@ GAUSSIAN, BINARY, COUNT = 0, 1, 2
 MAX_EXPONENT = math.log(LIMIT)  # no expected count is above LIMIT
 MAX_STEPS = 200  # of the search for a mode; bisection alone would need fewer
 PRECISION = 1e-13  # of a mode, relative
+SMALL_STEP = 1e-7  # after a step of this size, the error of Newton's method is about its square
 REACH = 8.5  # standard deviations on either side of the mean over which normal variables are integrated
 WIDE = 400.0  # the variance above which a logistic function of a normal variable is approximated
 FIRST_CHECKED = 10  # rewards of an arm before its predictions are compared with its rewards
@@ -63,9 +64,10 @@ def logistic_normal(mean, variance):  # type: ignore[no-untyped-def]
     The trapezoidal rule converges exponentially here. The narrower σ is in units of the standard deviation, the more
     points it needs. Above WIDE it is replaced by MacKay's approximation, whose relative error is below 0.4 % there.
     """
+    binary = np.int64(BINARY)  # Numba would compile `inverse_link` a second time for the constant
     if variance > WIDE:
         scale = math.sqrt(1.0 + math.pi * variance / 8.0)
-        return inverse_link(BINARY, mean / scale), curvature(BINARY, mean / scale) / scale
+        return inverse_link(binary, mean / scale), curvature(binary, mean / scale) / scale
     std = math.sqrt(variance)
     half = math.ceil(REACH * max(2.0, std))
     step = REACH / half
@@ -74,8 +76,9 @@ def logistic_normal(mean, variance):  # type: ignore[no-untyped-def]
         z = i * step
         weight = math.exp(-0.5 * z * z)
         weights += weight
-        total += weight * inverse_link(BINARY, mean + std * z)
-        slope += weight * curvature(BINARY, mean + std * z)
+        probability = inverse_link(binary, mean + std * z)
+        total += weight * probability
+        slope += weight * probability * (1.0 - probability)
     return total / weights, slope / weights
 
 
@@ -196,7 +199,7 @@ def base_rate(family, prior_var, total, count):  # type: ignore[no-untyped-def]
             mean, slope = logistic_normal(found, prior_var)
             change = (math.log(mean / (1.0 - mean)) - log_odds) * mean * (1.0 - mean) / slope
             found -= change
-            if not abs(change) > PRECISION * (1.0 + abs(found)):
+            if not abs(change) > SMALL_STEP:
                 break
         return found
     if family == COUNT:

@@ -25,6 +25,8 @@ from halfseen.validation import LIMIT
 
 NOISE_FLOOR = 1e-9  # a Σ_ii of 0 is replaced by this share of S_ii
 MAX_VARIANCE = LIMIT * LIMIT  # of a context; beyond it, unstable dynamics would overflow
+MAX_POWER = LIMIT**0.5  # of an entry of a power of D, so that products of powers and variances do not overflow
+NEGLIGIBLE = 1e-60  # entries of a power of D below this count as 0
 ROUNDING = 1e-13  # a positive Σ_ii is used unchanged if it is at least this share of S_ii
 
 
@@ -39,6 +41,67 @@ def predict(D: Matrix, Q: Matrix, P: Matrix, DP: Matrix, P_pred: Matrix) -> None
             P_pred[i, j] = mean
             P_pred[j, i] = mean
         P_pred[i, i] += Q[i, i]
+
+
+@kernel()
+def _largest(M: Matrix) -> float:
+    largest = 0.0
+    for i in range(M.shape[0]):
+        for j in range(M.shape[1]):
+            if not abs(M[i, j]) <= largest:  # also if the entry is NaN
+                largest = abs(M[i, j])
+    return float(largest)
+
+
+@kernel()
+def _several_steps(D: Matrix, Q: Matrix, steps: int, D_n: Matrix, Q_n: Matrix, work: Stack) -> bool:
+    """Compute the result of `several_steps`, or return False if it is too large."""
+    d = D.shape[0]
+    power, total, product, image = work[0], work[1], work[2], work[3]
+    copy_into(power, D)
+    copy_into(total, Q)
+    for i in range(d):
+        for j in range(d):
+            D_n[i, j] = 1.0 if i == j else 0.0
+            Q_n[i, j] = 0.0
+    left, first = steps, True
+    while left > 0:
+        largest = _largest(power)
+        if not (largest <= MAX_POWER and _largest(total) <= MAX_VARIANCE):
+            return False
+        if largest < NEGLIGIBLE:  # all further steps change nothing
+            copy_into(Q_n, total)
+            for i in range(d):
+                for j in range(d):
+                    D_n[i, j] = 0.0
+            return True
+        if left % 2 == 1:
+            if first:
+                copy_into(D_n, power)
+                copy_into(Q_n, total)
+                first = False
+            else:
+                predict(power, total, Q_n, product, image)
+                copy_into(Q_n, image)
+                dot(power, D_n, product)
+                copy_into(D_n, product)
+        left //= 2
+        if left > 0:
+            predict(power, total, total, product, image)
+            copy_into(total, image)
+            dot(power, power, product)
+            copy_into(power, product)
+    return bool(_largest(Q_n) <= MAX_VARIANCE)
+
+
+@kernel()
+def several_steps(D: Matrix, Q: Matrix, steps: int, D_n: Matrix, Q_n: Matrix, work: Stack) -> None:
+    """Compute Dⁿ and the covariance Σ_{j<n} DʲQDʲᵀ of n = `steps` steps, by doubling. All matrices are (d, d).
+
+    If unstable dynamics would exceed MAX_VARIANCE in n steps, fewer steps are taken. `work` (4, d, d) is scratch.
+    """
+    while not _several_steps(D, Q, steps, D_n, Q_n, work):
+        steps //= 2
 
 
 @kernel()
@@ -221,3 +284,53 @@ def advance_means(
             out = means[b, t]
             for i in range(mean.shape[0]):
                 out[i] = mean[i]
+
+
+@kernel()
+def move_ahead(D_n: Matrix, x: Vector, pred: Vector) -> None:
+    """Compute x ← Dⁿx within ±LIMIT. `pred` (d,) is scratch."""
+    d = x.shape[0]
+    for i in range(d):
+        total = 0.0
+        for j in range(d):
+            total += D_n[i, j] * x[j]
+        pred[i] = total
+    for i in range(d):
+        x[i] = min(max(pred[i], -LIMIT), LIMIT)
+
+
+@kernel()
+def predict_ahead(
+    steps: int,
+    groups: Index,  # (n,), the groups to update
+    rows: Index,  # (m,), the streams to update
+    group: Index,  # (B,), the group of each stream
+    D: Stack,  # (M, d, d) for M groups, or (1, d, d) if all groups have the same model
+    Q: Stack,  # (M, d, d) or (1, d, d)
+    P: Stack,  # (M, d, d), filtered covariances, changed
+    frozen: Flags,  # (M,), changed
+    x: Matrix,  # (B, d), filtered means, changed
+) -> None:
+    """Predict means and covariances `steps` rounds ahead, in which nothing is observed.
+
+    If each group has its own model, groups and rows must be equal. As in `advance_gain` and `advance_mean`, P stays
+    below MAX_VARIANCE and x within ±LIMIT.
+    """
+    d = D.shape[1]
+    D_n, Q_n, P_new, work = np.empty((d, d)), np.empty((d, d)), np.empty((d, d)), np.empty((4, d, d))
+    pred = np.empty(d)
+    shared = D.shape[0] == 1
+    if shared:
+        several_steps(D[0], Q[0], steps, D_n, Q_n, work)
+    for s in range(groups.shape[0]):
+        m = groups[s]
+        if not shared:
+            several_steps(D[m], Q[m], steps, D_n, Q_n, work)
+            move_ahead(D_n, x[rows[s]], pred)
+        predict(D_n, Q_n, P[m], work[0], P_new)
+        if within_limit(P_new, MAX_VARIANCE):
+            copy_into(P[m], P_new)
+        frozen[m] = False
+    if shared:
+        for s in range(rows.shape[0]):
+            move_ahead(D_n, x[rows[s]], pred)

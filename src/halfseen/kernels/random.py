@@ -40,6 +40,8 @@ class Purpose(IntEnum):
     HIDDEN_STATE = 11  # the states of a Markov chain
     QUANTISATION = 12  # the states of a quantised linear-Gaussian world
     GUARDRAILS = 13  # whether the chooser decides, and the arm if it does not
+    FORECAST = 14  # contexts over which a forecast is averaged
+    GAPS = 15  # which rounds of a world are left out
 
 
 def stream_keys(seeds: ArrayLike, streams: ArrayLike = 0) -> Keys:

@@ -27,7 +27,7 @@ from halfseen.kernels.linalg import (
 
 
 @kernel()
-def _smoother_gain(D: Matrix, P: Matrix, P_pred: Matrix, J: Matrix, C: Matrix, work: Stack) -> None:
+def smoother_gain(D: Matrix, P: Matrix, P_pred: Matrix, J: Matrix, C: Matrix, work: Stack) -> None:
     """Compute J = PDᵀ(P⁻)⁻¹ and C = (I−JD)P(I−JD)ᵀ + JQJᵀ from the filtered P and P⁻ = DPDᵀ + Q, all (d, d).
 
     C is the covariance of x_t given y_1, ..., y_t and x_{t+1}. If P⁻ is singular, its diagonal is increased before it
@@ -74,7 +74,7 @@ def _frozen_map(D: Matrix, J: Matrix) -> tuple[Matrix, Matrix]:
 
 
 @kernel()
-def _exact_mean(D: Matrix, J: Matrix, x: Vector, x_after: Vector, x_smooth: Vector, gap: Vector) -> None:
+def exact_mean(D: Matrix, J: Matrix, x: Vector, x_after: Vector, x_smooth: Vector, gap: Vector) -> None:
     """Compute x_smooth = x + J(x_after − Dx), the smoothed mean xˢ_t from x_t and xˢ_{t+1}, all (d,)."""
     d = D.shape[0]
     for i in range(d):
@@ -90,6 +90,19 @@ def _exact_mean(D: Matrix, J: Matrix, x: Vector, x_after: Vector, x_smooth: Vect
 
 
 @kernel()
+def step_back(J: Matrix, C: Matrix, following: Matrix, P_smooth: Matrix, lag: Matrix, JP: Matrix) -> None:
+    """Compute Pˢ_t = C_t + J_t Pˢ_{t+1} J_tᵀ and Cov(x_{t+1}, x_t | y) = Pˢ_{t+1} J_tᵀ. `JP` is scratch."""
+    d = J.shape[0]
+    dot(J, following, JP)
+    dot_transposed(JP, J, P_smooth)
+    for i in range(d):
+        for j in range(d):
+            lag[j, i] = JP[i, j]
+            P_smooth[i, j] += C[i, j]
+    symmetrise(P_smooth)
+
+
+@kernel()
 def smooth_series(
     D: Matrix,  # (d, d)
     Q: Matrix,  # (d, d)
@@ -99,13 +112,13 @@ def smooth_series(
     P_pred: Stack,  # (rows, d, d)
     frozen: int,  # the frozen row of P_filt, or −1
 ) -> tuple[Stack, Index, Stack, Stack]:
-    """Smooth B series from the results of `filter_series`.
+    """Smooth B series from the results of `filter_series`, in each of which several series may follow each other.
 
     Returns, for the times 0 to n,
 
     * x_smooth (B, n+1, d), the smoothed means xˢ_t = x_t + J_t(xˢ_{t+1} − Dx_t),
     * smooth_rows (B, n+1), the row of every time in the tables P_smooth and lag,
-    * P_smooth (rows, d, d), the distinct covariances Pˢ_t = C_t + J_t Pˢ_{t+1} J_tᵀ, with C_t as in `_smoother_gain`,
+    * P_smooth (rows, d, d), the distinct covariances Pˢ_t = C_t + J_t Pˢ_{t+1} J_tᵀ, with C_t as in `smoother_gain`,
     * lag (rows, d, d), Cov(x_{t+1}, x_t | y) = Pˢ_{t+1} J_tᵀ, which is undefined in the row of t = n.
     """
     B, times, d = x_filt.shape
@@ -130,11 +143,13 @@ def smooth_series(
             row = rows[b, t]
             if not known[row]:
                 after = rows[b, t + 1]
+                if after == 0:  # a new series starts
+                    continue
                 P_next = P_pred[after]
                 if after == frozen:  # several rows lead to the frozen one, so its P_pred may belong to another row
                     P_next = work[3]
                     predict(D, Q, P_filt[row], work[0], P_next)
-                _smoother_gain(D, P_filt[row], P_next, J[row], C[row], work)
+                smoother_gain(D, P_filt[row], P_next, J[row], C[row], work)
                 known[row] = True
                 if row == frozen:
                     JT, K = _frozen_map(D, J[row])
@@ -159,18 +174,11 @@ def smooth_series(
                 room *= 2
                 P_smooth, lag = double_rows(P_smooth), double_rows(lag)
             smooth_rows[b, t] = used
-            if t == last:
+            if t == last or rows[b, t + 1] == 0:
                 copy_into(P_smooth[used], P_filt[row])
             else:
                 following = P_smooth[smooth_rows[b, t + 1]]
-                JP = work[0]
-                dot(J[row], following, JP)
-                dot_transposed(JP, J[row], P_smooth[used])
-                for i in range(d):
-                    for j in range(d):
-                        lag[used, j, i] = JP[i, j]
-                        P_smooth[used, i, j] += C[row, i, j]
-                symmetrise(P_smooth[used])
+                step_back(J[row], C[row], following, P_smooth[used], lag[used], work[0])
                 steady = (
                     row == frozen
                     and rows[b, t + 1] == frozen
@@ -184,8 +192,11 @@ def smooth_series(
         while stop > 0:
             row = rows[b, stop - 1]
             start = stop - 1
-            if row != frozen:
-                _exact_mean(D, J[row], x_filt[b, start], x_smooth[b, stop], x_smooth[b, start], work[0, 0])
+            if rows[b, stop] == 0:  # a new series starts
+                for i in range(d):
+                    x_smooth[b, start, i] = x_filt[b, start, i]
+            elif row != frozen:
+                exact_mean(D, J[row], x_filt[b, start], x_smooth[b, stop], x_smooth[b, start], work[0, 0])
             else:
                 while start > 0 and rows[b, start - 1] == frozen and stop - start < CHUNK:
                     start -= 1

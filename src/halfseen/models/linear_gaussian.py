@@ -7,16 +7,17 @@ from functools import cached_property
 
 import numpy as np
 import scipy.linalg
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from halfseen.errors import invalid
 from halfseen.kernels.arrays import Parameters
 from halfseen.kernels.filter import filter_series
 from halfseen.kernels.kalman import MAX_VARIANCE
 from halfseen.kernels.smoother import smooth_series
+from halfseen.kernels.uneven import filter_uneven, smooth_uneven
 from halfseen.models.results import Array, FilterResult, SmootherResult
 from halfseen.models.tracker import Tracker
-from halfseen.validation import real_numbers
+from halfseen.validation import elapsed_series, real_numbers
 
 # An asymmetry or a negative eigenvalue of a covariance below this share of its largest entry counts as rounding error.
 RELATIVE_TOLERANCE = 1e-8
@@ -246,7 +247,7 @@ class LinearGaussianModel:
         model = LinearGaussianModel(transition=D, process_cov=Q, observation_cov=R, initial_mean=m0, initial_cov=P0)
         return CanonicalForm(model, forward, np.linalg.inv(forward))
 
-    def filter(self, ys: ArrayLike) -> FilterResult:
+    def filter(self, ys: ArrayLike, *, elapsed: ArrayLike = 1) -> FilterResult:
         """Estimate every context from the observations up to its round, with the Kalman filter.
 
         Parameters
@@ -254,6 +255,10 @@ class LinearGaussianModel:
         ys : array_like, shape (n, k) or (B, n, k)
             Observations of n rounds, or of a batch of B series. NaN, None and masked entries are missing. One series
             may be a DataFrame of pandas or polars, whose columns are taken in order.
+        elapsed : int or array_like, shape (n,), default 1
+            The number of steps between each round and the one before it, for the first round from x_0. If it is m,
+            nothing was observed in the m − 1 steps in between; 0 is another observation of the same moment. Several
+            series must have the same steps.
 
         Returns
         -------
@@ -264,7 +269,7 @@ class LinearGaussianModel:
         Raises
         ------
         InvalidInput
-            If ys has the wrong shape or an infinite entry.
+            If ys has the wrong shape or an infinite entry, or if a number of steps is negative or not whole.
 
         Notes
         -----
@@ -290,6 +295,13 @@ class LinearGaussianModel:
         """
         array, single = _observations(ys, self.observed)
         form = self.canonical()
+        if (steps := _steps(elapsed, array.shape[1])) is not None:
+            uneven = [filter_uneven(*form.model.arrays(), y, steps) for y in array]
+            x, loglik, P_filt, P_pred, powers = (np.stack([one[i] for one in uneven]) for i in range(5))
+            rows = _own_rows(x)
+            P_filt, P_pred = (covs.reshape(-1, *covs.shape[2:]) for covs in (P_filt, P_pred))
+            transition = powers[0] if form.trivial else form.to_original @ powers[0] @ form.to_canonical
+            return FilterResult(x, rows, P_filt, loglik, single, form.to_original_or_none, P_pred, transition[1:])
         x, loglik, rows, P_filt, P_pred, _ = filter_series(*form.model.arrays(), array)
         return FilterResult(x, rows, P_filt, loglik, single, form.to_original_or_none, P_pred, self.transition)
 
@@ -312,13 +324,15 @@ class LinearGaussianModel:
         form = self.canonical()
         return Tracker(form.model.arrays(), form.to_original_or_none)
 
-    def smooth(self, ys: ArrayLike) -> SmootherResult:
+    def smooth(self, ys: ArrayLike, *, elapsed: ArrayLike = 1) -> SmootherResult:
         """Estimate every context from all observations, with the Rauch–Tung–Striebel smoother.
 
         Parameters
         ----------
         ys : array_like, shape (n, k) or (B, n, k)
             Observations of n rounds, or of a batch of B series. NaN, None and masked entries are missing.
+        elapsed : int or array_like, shape (n,), default 1
+            The number of steps between each round and the one before it, as for `filter`.
 
         Returns
         -------
@@ -356,9 +370,29 @@ class LinearGaussianModel:
         array, single = _observations(ys, self.observed)
         form = self.canonical()
         p = form.model.arrays()
+        if (steps := _steps(elapsed, array.shape[1])) is not None:
+            filtered = [filter_uneven(*p, y, steps) for y in array]
+            smoothed = [smooth_uneven(x, P, P_pred, D_n) for x, _, P, P_pred, D_n, _ in filtered]
+            x, P_smooth, lag_one = (np.stack(parts) for parts in zip(*smoothed, strict=True))
+            P_smooth, lag_one = (covs.reshape(-1, *covs.shape[2:]) for covs in (P_smooth, lag_one))
+            loglik = np.array([one[1] for one in filtered])
+            return SmootherResult(x, _own_rows(x), P_smooth, loglik, single, form.to_original_or_none, lag_one)
         x, loglik, rows, P_filt, P_pred, frozen = filter_series(*p, array)
         x, rows, P_smooth, lag_one = smooth_series(p.D, p.Q, x, rows, P_filt, P_pred, frozen)
         return SmootherResult(x, rows, P_smooth, loglik, single, form.to_original_or_none, lag_one)
+
+
+def _steps(elapsed: ArrayLike, rounds: int) -> NDArray[np.int64] | None:
+    """Return the steps (n,) before each round, or None if all of them are 1."""
+    if isinstance(elapsed, int) and elapsed == 1:
+        return None
+    steps = elapsed_series("elapsed", elapsed, rounds, "round")
+    return None if (steps == 1).all() else steps
+
+
+def _own_rows(x: Array) -> NDArray[np.int64]:
+    """Return row numbers (B, n+1) of tables with a covariance of its own for every time of every series."""
+    return np.arange(x.shape[0] * x.shape[1]).reshape(x.shape[:2])
 
 
 def change_basis(model: Parameters, T: Array) -> Parameters:

@@ -103,7 +103,10 @@ class FilterResult(_SeriesResult):
     @cached_property
     def predicted_means(self) -> Array:
         """The mean of every context before its observation, (n, d) or (B, n, d)."""
-        return self._means(slice(None, -1)) @ self._transition.T
+        before = self._means(slice(None, -1))
+        if self._transition.ndim == 3:  # one transition per round
+            return np.asarray((self._transition @ before[..., None])[..., 0])
+        return np.asarray(before @ self._transition.T)
 
     @cached_property
     def predicted_covs(self) -> Array:

@@ -8,8 +8,9 @@ from numpy.typing import ArrayLike
 from halfseen.errors import invalid
 from halfseen.kernels.arrays import Parameters
 from halfseen.kernels.filter import AT_LIMIT, CONVERGED, UPDATED, exact_round, steady_round
+from halfseen.kernels.uneven import filter_uneven
 from halfseen.models.results import Array, Belief
-from halfseen.validation import vector
+from halfseen.validation import elapsed_steps, vector
 
 # If the covariance of a model converges later than this, every step after a missing entry computes the gain.
 _MAX_ROUNDS_TO_LIMIT = 5_000
@@ -68,13 +69,16 @@ class Tracker:
         """The belief about x_t given y_1, ..., y_t. Before the first observation it is the distribution of x_0."""
         return self._belief
 
-    def step(self, y: ArrayLike) -> Belief:
+    def step(self, y: ArrayLike, *, elapsed: int = 1) -> Belief:
         """Move to the next round and update the belief with its observation.
 
         Parameters
         ----------
         y : array_like, shape (k,)
             The observation. NaN and None are missing entries.
+        elapsed : int, default 1
+            The number of steps since the last round. If it is n, nothing was observed in the n − 1 steps in between; 0
+            is another observation of the same moment.
 
         Returns
         -------
@@ -84,11 +88,15 @@ class Tracker:
         Raises
         ------
         InvalidInput
-            If y does not have k entries or has an infinite one. The tracker is then unchanged.
+            If y does not have k entries or has an infinite one, or if the number of steps is negative or not whole.
+            The tracker is then unchanged.
         """
         observation = vector("y", y, self._observed)
         mean = np.empty(self._latent)
-        if not (self._steady and steady_round(observation, self._loop, self._x, mean) == UPDATED):
+        if elapsed != 1:
+            self._uneven_step(observation, elapsed_steps("elapsed", elapsed), mean)
+            self._cov = self._covariance()
+        elif not (self._steady and steady_round(observation, self._loop, self._x, mean) == UPDATED):
             self._exact_step(observation, mean)
             self._cov = self._covariance()
         self._rounds += 1
@@ -105,6 +113,19 @@ class Tracker:
         if self._all_observed and status == CONVERGED:
             self._store_limit(self._covs, self._gain)
         self._steady = status == AT_LIMIT or (self._all_observed and self._limit_known)
+
+    def _uneven_step(self, y: Array, elapsed: int, mean: Array) -> None:
+        """Do a step over `elapsed` steps of the model. The gain then has to converge again."""
+        if np.isinf(y).any():
+            raise invalid("y", "finite numbers, or NaN where missing", f"{y[np.isinf(y)][0]}")
+        if self._all_observed:
+            self._find_limit()
+        D, Q, k = self._model[0], self._model[1], self._observed
+        noise = np.ascontiguousarray(self._model[2, :k, :k])
+        x, _, P, P_pred, _, _ = filter_uneven(D, Q, noise, self._x, self._covs[0], y[None], np.array([elapsed]))
+        self._x[:], mean[:] = x[1], x[1]
+        self._covs[0], self._covs[1] = P[1], P_pred[1]
+        self._steady = False
 
     def _store_limit(self, covariances: Array, gain: Array) -> None:
         self._limit, self._limit_gain, self._limit_known = covariances.copy(), gain.copy(), True

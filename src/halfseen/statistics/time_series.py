@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 import numpy as np
-from scipy import linalg
 
 from halfseen.kernels.random import Floats, Ints
 from halfseen.statistics.distributions import student_sf
@@ -91,9 +90,11 @@ def conservative_error(series: Floats) -> float:
     if hac_error == 0.0:
         return hac_error
     lowest, variance = 0.0, gammas[0]
-    for order in range(1, len(gammas)):
-        phi = linalg.solve_toeplitz(gammas[:order], gammas[1 : order + 1])
-        noise_var = gammas[0] - phi @ gammas[1 : order + 1]
+    phi, noise_var = np.empty(0), gammas[0]
+    for order in range(1, len(gammas)):  # Levinson's recursion
+        reflection = (gammas[order] - phi @ gammas[order - 1 : 0 : -1]) / noise_var
+        phi = np.append(phi - reflection * phi[::-1], reflection)
+        noise_var *= 1.0 - reflection**2
         if not noise_var > 1e-12 * gammas[0]:  # the past predicts the series exactly
             break
         aic = n * np.log(noise_var / gammas[0]) + 2 * order

@@ -1,5 +1,7 @@
 """Expectation–maximisation (EM) for D, Q and Σ from one series of observations.
 
+Where the series has an infinite row, another series with the same model begins (`kernels.filter`).
+
 `em_iterates` and `em_windows` are for agents that identify their model while they run. `hs.fit` in
 `maximum_likelihood.py` begins with `em_sequence`. The mathematics is in docs/mathematics.md, "Full EM".
 """
@@ -79,6 +81,16 @@ def em_iterates(
         return
 
 
+def separate_series(rows: Index) -> list[slice]:
+    """Return the times, from x_0 on, of each series of at least one round in the `rows` (n + 1,) of `filter_series`."""
+    starts = np.append(np.flatnonzero(rows == 0), len(rows))
+    return [
+        slice(one, after)
+        for one, after in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=False)
+        if after > one + 1
+    ]
+
+
 def _em_iteration(
     model: Parameters,
     y: Matrix,
@@ -91,10 +103,12 @@ def _em_iteration(
 ) -> Parameters:
     """Return the model after one iteration: smooth, compute the moments and maximise."""
     D, Q, R, m0, P0 = model
-    n = y.shape[0]
     x_filt, _, rows, P_filt, P_pred, frozen = filtered
     x, smooth_rows, P_smooth, lag = smooth_series(D, Q, x_filt, rows, P_filt, P_pred, frozen)
-    S11, S00, S10 = state_moments(x[0], smooth_rows[0], P_smooth, lag)
+    parts = separate_series(rows[0])
+    moments = [state_moments(x[0, part], smooth_rows[0, part], P_smooth, lag) for part in parts]
+    n = sum(part.stop - part.start - 1 for part in parts)
+    S11, S00, S10 = moments[0] if len(moments) == 1 else (np.sum(one, axis=0) for one in zip(*moments, strict=True))
     if fixed_transition:
         moved = S10 @ D.T
         Q = (S11 - moved - moved.T + D @ S00 @ D.T) / n
@@ -103,11 +117,19 @@ def _em_iteration(
         D, Q = maximise(S11, S00, S10, n)
     Q = raise_to_floor(Q, q_floor)
     if update_R != FIXED:
-        R = noise_moment(y, R, x[0], smooth_rows[0], P_smooth) / n
+        noise = [
+            noise_moment(y[part.start : part.stop - 1], R, x[0, part], smooth_rows[0, part], P_smooth) for part in parts
+        ]
+        R = (noise[0] if len(noise) == 1 else np.sum(noise, axis=0)) / n
         R = 0.5 * (R + R.T) if update_R == FULL else np.diag(np.diag(R))
         R = raise_to_floor(R, r_floor)
     if update_initial:
+        starts = [part.start for part in parts]
         m0, P0 = x[0, 0].copy(), P_smooth[smooth_rows[0, 0]].copy()
+        if len(starts) > 1:
+            first = x[0, starts]
+            m0 = first.mean(axis=0)
+            P0 = P_smooth[smooth_rows[0, starts]].mean(axis=0) + np.cov(first.T, bias=True).reshape(P0.shape)
     return Parameters(D, Q, R, m0, P0)
 
 
