@@ -16,15 +16,17 @@ class EpsilonGreedy:
     def __init__(self, arms, seed, epsilon=0.1):
         self.rng, self.epsilon = np.random.default_rng(seed), epsilon
         self.total, self.count = np.zeros(arms), np.ones(arms)
+        self.arms = [None]  # the arm of every round; rounds are counted from 1
 
     def decide(self, observation):
         explore = self.rng.random() < self.epsilon
-        self.arm = self.rng.integers(len(self.count)) if explore else np.argmax(self.total / self.count)
-        return self.arm
+        self.arms.append(self.rng.integers(len(self.count)) if explore else np.argmax(self.total / self.count))
+        return self.arms[-1]
 
     def learn(self, round, reward):
-        self.total[self.arm] += reward
-        self.count[self.arm] += 1
+        arm = self.arms[round]
+        self.total[arm] += reward
+        self.count[arm] += 1
 
 
 class Ewma(Estimator):

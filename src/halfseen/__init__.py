@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from halfseen.agents.checks import check_agent
     from halfseen.agents.decision import Decision, Decisions
     from halfseen.agents.fleet import Fleet
+    from halfseen.agents.forecast import Forecast
     from halfseen.agents.loading import load
     from halfseen.client import AsyncClient, Client, ServiceUnreachable
     from halfseen.diagnostics.health import Finding, Health, Verdict
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from halfseen.experiments.leaderboard import Leaderboard, leaderboard
     from halfseen.experiments.result import Result
     from halfseen.experiments.run import run
+    from halfseen.experiments.study import Study, study
     from halfseen.models.identification.maximum_likelihood import FitResult, fit
     from halfseen.models.linear_gaussian import LinearGaussianModel
     from halfseen.models.results import Belief
@@ -54,12 +56,14 @@ _MODULES = {
     "Finding": "diagnostics.health",
     "FitResult": "models.identification.maximum_likelihood",
     "Fleet": "agents.fleet",
+    "Forecast": "agents.forecast",
     "HalfseenError": "errors",
     "HalfseenWarning": "errors",
     "Health": "diagnostics.health",
     "Leaderboard": "experiments.leaderboard",
     "LinearGaussianModel": "models.linear_gaussian",
     "Result": "experiments.result",
+    "Study": "experiments.study",
     "Tracker": "models.tracker",
     "ServiceError": "service.errors",
     "ServiceUnreachable": "client",
@@ -74,6 +78,7 @@ _MODULES = {
     "make": "agents.catalogue",
     "register": "agents.catalogue",
     "run": "experiments.run",
+    "study": "experiments.study",
     "worlds": None,
 }
 
@@ -90,6 +95,7 @@ __all__ = [
     "Finding",
     "FitResult",
     "Fleet",
+    "Forecast",
     "HalfseenError",
     "HalfseenWarning",
     "Health",
@@ -98,6 +104,7 @@ __all__ = [
     "Result",
     "ServiceError",
     "ServiceUnreachable",
+    "Study",
     "Tracker",
     "Verdict",
     "__version__",
@@ -111,6 +118,7 @@ __all__ = [
     "make",
     "register",
     "run",
+    "study",
     "worlds",
 ]
 

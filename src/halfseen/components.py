@@ -23,6 +23,9 @@ State = dict[str, NDArray[Any]]
 Mask = NDArray[np.bool_]
 IntegerBounds = Mapping[str, tuple[ArrayLike, ArrayLike]]  # smallest and largest allowed value, by name of the array
 MAX_COUNT = 2**53  # the default upper bound of the integers in a state
+# The most rounds without an observation that an estimator which learns its model processes one by one. A longer gap
+# ends the series of observations, and another series begins after it.
+LONGEST_GAP = 100
 ROW_GROWTH = 1.5  # factor by which arrays grow when they need more rows
 
 
@@ -175,11 +178,13 @@ def _not_implemented(component: Stateful, what: str) -> HalfseenError:
 class Estimator(Stateful, ABC):
     """Estimates the context of each round from the observations.
 
-    The estimate is a feature vector, which the learner uses as the context.
+    The estimate is a feature vector, which the learner uses as the context. The rounds of an estimator are those in
+    which a decision was made or something was observed and, if it uses time, those in which nothing was seen.
     """
 
     dimension: int  # p, the length of a feature vector
     reveals_context: ClassVar[bool] = False  # whether `observe` needs the true context
+    scales_observations: ClassVar[bool] = False  # whether observations in any units give the same decisions
     coordinates: str  # of the features: "context" (as in the world), "canonical" or "none" (any other coordinates)
 
     @abstractmethod
@@ -202,6 +207,31 @@ class Estimator(Stateful, ABC):
         for t, y in enumerate(observations):
             revealed = None if contexts is None else contexts[t]
             features[:, t] = self.observe(all_rows, y, rounds + t, True, revealed)
+
+    # The next three methods are for estimators with `uses_time`, for which the time between observations matters.
+
+    uses_time: ClassVar[bool] = False
+
+    def pass_rounds(self, rows: Ints, rounds: Ints, missing: Ints) -> Ints:
+        """Process `missing` (n,) rounds, at least one each, in which nothing is seen, after the rounds `rounds` (n,).
+
+        Returns the number (n,) of the last round passed. An estimator may count fewer rounds than are missing.
+        """
+        return rounds + missing
+
+    def look_again(self, rows: Ints, observations: Floats, rounds: Ints, contexts: Floats | None) -> Floats:
+        """Process another observation of the moment of the last one, as `observe` does for the next moment.
+
+        Estimators that cannot do this do not override the method.
+        """
+        raise _not_implemented(self, "process a second observation of the same moment")
+
+    def forecast(self, row: int, horizon: int) -> tuple[Floats, Floats]:
+        """Return mean (h, p) and covariance (h, p, p) of the features 1, ..., `horizon` rounds ahead.
+
+        Estimators without a model of how contexts move do not override the method.
+        """
+        raise _not_implemented(self, "forecast contexts")
 
     def __init_subclass__(cls) -> None:
         _drop_inherited(cls, Estimator, "observe_rounds", "observe")
@@ -256,6 +286,14 @@ class Estimator(Stateful, ABC):
 
         The model may come from another process that has refitted a copy of the stream.
         """
+
+
+def observe_nothing(estimator: Estimator, rows: Ints, rounds: Ints, missing: Ints, observed: int) -> None:
+    """Let an estimator observe `missing` (n,) rounds after the rounds `rounds` (n,) without any of k entries."""
+    for i in range(int(missing.max(initial=0))):
+        part = missing > i
+        nothing = np.full((int(part.sum()), observed), np.nan)
+        estimator.observe(rows[part], nothing, rounds[part] + i + 1, False, None)
 
 
 class Payoffs(NamedTuple):

@@ -380,6 +380,7 @@ def test_health_reports_facts_and_notes():
         "arms retired": 1,
         "share of entries not seen": 110 / 393,
         "rounds since each entry was seen": [0, 0, 0],
+        "time between rounds": "does not matter, because no filter predicts the context",
         "arms never rewarded": [2, 4],
     }
     assert str(health).startswith("2 notes\n* 80 decisions can no longer")

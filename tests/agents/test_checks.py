@@ -12,6 +12,8 @@ from halfseen.choosers.sampled import Sampled
 from halfseen.choosers.thompson import Thompson
 from halfseen.learners.ridge import Ridge
 
+LATE, MISSING = "rewards that arrive late (optional)", "missing entries, as NaN (optional)"
+
 
 def failures(agent, **options):
     with pytest.raises(hs.HalfseenError) as failed:
@@ -24,6 +26,7 @@ def failures(agent, **options):
 def test_correct_agents_pass():
     rows = {row["check"]: row["result"] for row in hs.check_agent(EpsilonGreedy, epsilon=0.3).rows}
     assert rows.pop("propensities (optional)") == "no: decide returns an arm without propensities"
+    assert rows.pop(MISSING) == "accepted: its decisions hardly depend on observations"
     assert set(rows.values()) == {"passed"}
     assert {row["result"] for row in hs.check_agent(ts_pco).rows} == {"passed"}
     rows = {row["check"]: row["result"] for row in hs.check_agent((Ewma, Ridge, Thompson)).rows}
@@ -68,7 +71,68 @@ def test_an_agent_that_fails_is_described_by_its_exception():
         def learn(self, round, reward):
             raise ZeroDivisionError("no luck")
 
-    assert failures(Broken)["decide returns an arm"] == "ZeroDivisionError: no luck"
+    assert failures(Broken)["decide returns an arm"] == "ZeroDivisionError: no luck (round 1, seed 7)"
+
+
+class LastArm(EpsilonGreedy):
+    """An agent that learns every reward for its last arm."""
+
+    def learn(self, round, reward):
+        super().learn(len(self.arms) - 1, reward)
+
+
+class Greedy(EpsilonGreedy):
+    """An agent that explores so rarely that the checks are too short for it."""
+
+    def __init__(self, arms, seed):
+        super().__init__(arms, seed, epsilon=0.01)
+
+
+class LinUcb:
+    """A regression of rewards on observations for every arm, with missing entries replaced by `fill`."""
+
+    def __init__(self, observed, arms, fill=0.0):
+        self.gram, self.moment = np.tile(np.eye(observed + 1), (arms, 1, 1)), np.zeros((arms, observed + 1))
+        self.fill, self.played = fill, [None]
+
+    def decide(self, observation):
+        x = np.append(np.where(np.isnan(observation), self.fill, observation), 1.0)
+        inverse = np.linalg.inv(self.gram)
+        scores = np.einsum("aij,aj,i->a", inverse, self.moment, x) + np.sqrt(np.einsum("aij,i,j->a", inverse, x, x))
+        self.played.append((int(np.argmax(scores)), x))
+        return self.played[-1][0]
+
+    def learn(self, round, reward):
+        arm, x = self.played[round]
+        self.gram[arm] += np.outer(x, x)
+        self.moment[arm] += reward * x
+
+
+@pytest.mark.parametrize(
+    ("agent", "options", "check", "result"),
+    [
+        (EpsilonGreedy, {}, LATE, "passed"),
+        (LinUcb, {}, LATE, "passed"),
+        (LastArm, {}, LATE, "no: it prefers the arm with the lower reward if rewards arrive late"),
+        (Greedy, {}, LATE, "accepted: it could not be told whether it learns from them"),
+        (LinUcb, {}, MISSING, "passed"),
+        (
+            LinUcb,
+            {"fill": np.nan},
+            MISSING,
+            "no: after rounds with missing entries, its decisions no longer depend on the observation",
+        ),
+    ],
+)
+def test_late_rewards_and_missing_entries_are_judged_by_decisions(agent, options, check, result):
+    rows = {row["check"]: row["result"] for row in hs.check_agent(agent, **options).rows}
+    assert rows[check] == result
+
+
+def test_no_agent_that_learns_every_reward_for_its_last_arm_passes():
+    for epsilon in (0.05, 0.1, 0.2, 0.3):
+        rows = {row["check"]: row["result"] for row in hs.check_agent(LastArm, epsilon=epsilon).rows}
+        assert rows[LATE].startswith(("no: ", "accepted: ")), epsilon
 
 
 def test_random_numbers_without_a_seed_are_found():
@@ -83,8 +147,7 @@ def test_random_numbers_without_a_seed_are_found():
 def test_wrong_propensities_are_found():
     class Certain(EpsilonGreedy):
         def decide(self, observation):
-            super().decide(observation)
-            return Chosen(int(self.arm), [0.5] * len(self.count))
+            return Chosen(int(super().decide(observation)), [0.5] * len(self.count))
 
     expected = "decide, round 1: expected propensities that sum to 1"
     assert failures(Certain)["decide returns an arm"].startswith(expected)

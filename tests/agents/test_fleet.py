@@ -313,7 +313,7 @@ def test_memory_counts_the_bytes_of_all_arrays():
     memory = small_fleet("kf-ts", count=100).memory()
     assert memory["learner"] == 8 * K * (triangle + d + 1)
     assert memory["estimator"] == 8 * d + 8
-    registry, key, rounds_and_row, missing, rewards, pending = 16, 16, 2 * 8, 2 * 8 * k, 16, 16
+    registry, key, rounds_and_row, missing, rewards, pending = 16, 16, 3 * 8, 2 * 8 * k, 16, 16
     assert memory["bookkeeping"] == registry + key + rounds_and_row + K + missing + rewards + pending
     assert memory["shared"] == (8 * (3 * d * d + k * k + d * k) + 1 + 8) / 100  # model to gain, frozen, users
     memory = small_fleet("emkf-ts", count=100).memory()
@@ -357,7 +357,7 @@ def test_fleet_pending_behaves_like_a_dictionary(max_pending):
         rounds[rows] += 1
         ids = (rows.astype(np.int64) << 32) | rounds[rows]
         arms, features = rng.integers(5, size=len(rows)), rng.normal(size=(len(rows), 2))
-        pending.add(ids, rows, arms, features)
+        pending.add(ids, rows, rounds[rows] + 7, arms, features)
         for i, row in enumerate(rows):
             expected[row][int(ids[i])] = (arms[i], tuple(features[i]))
             while len(expected[row]) > max_pending:
@@ -374,6 +374,7 @@ def test_fleet_pending_behaves_like_a_dictionary(max_pending):
             row = int(number >> 32)
             arm, feature = expected[row].pop(int(number))
             assert (pending.rows[index], pending.arms[index]) == (row, arm)
+            assert pending.rounds[index] == (number & 0xFFFFFFFF) + 7
             assert tuple(pending.features[index]) == feature
         pending.free(indices)
         if rng.uniform() < 0.05:

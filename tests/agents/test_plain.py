@@ -91,3 +91,32 @@ def test_the_hash_of_source_code_depends_on_the_code_and_its_arguments():
     half, all_ = (functools.partial(EpsilonGreedy, epsilon=epsilon) for epsilon in (0.5, 1.0))
     assert source_hash_of(half) == source_hash_of(functools.partial(EpsilonGreedy, epsilon=0.5))
     assert len({source_hash_of(one) for one in (EpsilonGreedy, PlainEntry, half, all_)}) == 4
+
+
+class Needy:
+    def __init__(self, d, k): ...
+
+    def decide(self, observation):
+        return 0
+
+    def learn(self, round, reward): ...
+
+
+def test_the_arguments_that_halfseen_passes_are_named():
+    line = "'Needy' requires the option 'd'. The arguments that halfseen passes are observed, arms, seed and rounds."
+    with pytest.raises(hs.HalfseenError, match=line):
+        hs.run(Needy, world="keyhole", rounds=10, seeds=1)
+
+
+@pytest.mark.parametrize(("fails", "where"), [("__init__", "when it was made"), ("decide", "round 1")])
+def test_an_error_of_an_agent_has_a_note_of_where_it_happened(fails, where):
+    class Failing(EpsilonGreedy):
+        pass
+
+    def fail(*_, **__):
+        raise ZeroDivisionError("no luck")
+
+    setattr(Failing, fails, fail)
+    with pytest.raises(ZeroDivisionError) as failed:
+        hs.run(hs.AgentSpec(Failing, label="mine"), world="keyhole", rounds=10, seeds=[5])
+    assert failed.value.__notes__ == [f"'mine' in 'keyhole', {where}, seed 5"]

@@ -96,17 +96,18 @@ def test_expensive_options_increase_the_estimate(name, options, observed, growth
         ("em-rts-ts", 40, {"latent": 44}, 221),
         ("hmm-ts", 100, {}, 401),
         ("blup-ts", 200, {}, 5),
-        ("emkf-ts", 200, {"latent": 250}, 5),
+        ("emkf-ts", 100, {"latent": 120}, 601),  # the last round ends a window
     ],
 )
 def test_a_billion_operations_take_about_a_second(name, observed, options, rounds):
     """The factor of 10 allows for processors, and for rounds that cost less than the most expensive one."""
-    cost, rng, slowest = stream_cost(name, observed, 5, options, 10), np.random.default_rng(0), 0.0
-    for _ in range(2):  # kernels are loaded in the first run
+    cost, rng, slowest_of_runs = stream_cost(name, observed, 5, options, 10), np.random.default_rng(0), []
+    for _ in range(3):  # kernels are loaded in the first run, and other processes may delay a round of any run
         agent, slowest = hs.make(name, observed=observed, arms=5, **options), 0.0
         for y in rng.normal(size=(rounds, observed)):
             began = time.perf_counter()
             decision = agent.decide(np.where(rng.uniform(size=observed) < 0.2, np.nan, y))
             agent.learn(decision.id, 1.0)
             slowest = max(slowest, time.perf_counter() - began)
-    assert 0.1 < cost.decision_operations / 1e9 / slowest < 20.0
+        slowest_of_runs.append(slowest)
+    assert 0.1 < cost.decision_operations / 1e9 / min(slowest_of_runs) < 20.0

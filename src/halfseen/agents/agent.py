@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from halfseen import validation
 from halfseen.agents import saving
 from halfseen.agents.arms import Arm, Arms
 from halfseen.agents.decision import Decision
+from halfseen.agents.forecast import Forecast, forecast
 from halfseen.agents.guardrails import BRANCHES, Guardrails, StreamGuardrails, split_guardrails
 from halfseen.agents.pending import MARKS, PROVISIONAL, HasProvisional, PendingDecisions, ProvisionalReward
 from halfseen.agents.policy import Policy
@@ -110,6 +112,7 @@ class Agent:
         context: ArrayLike | None = None,
         available: Iterable[Arm] | None = None,
         costs: ArrayLike | Mapping[Arm, float] | None = None,
+        elapsed: int = 1,
     ) -> Decision:
         """Start the next round with an observation and choose an arm.
 
@@ -125,6 +128,10 @@ class Agent:
             The cost of each arm, in the order of `arms`. Without a budget the costs are in units of reward, and the
             agent prefers arms with a high reward minus cost. An agent with a budget requires the costs, which may be in
             any unit. Arms that the rest of the budget does not pay for are not chosen.
+        elapsed : int, default 1
+            The number of steps since the last round. If it is n, nothing was seen in the n − 1 steps in between; 0 is
+            another look at the same moment. Agents whose estimate of the context does not depend on time, such as
+            `ts-pco`, accept any number of steps and ignore it.
 
         Returns
         -------
@@ -145,18 +152,102 @@ class Agent:
         >>> agent.decide([0.5, None], costs={"low": 0.0, "mid": 100.0, "high": 100.0}).arm
         'low'
         """
-        policy = self.policy
+        choices = self._decide(self.policy, observation, context, available, costs, elapsed)
+        decision_id = self._pending.add(choices)
+        if self.policy.guarded:
+            self._mark(decision_id, choices)
+        return Decision(self, choices, decision_id)
+
+    def _elapsed(self, elapsed: int) -> Ints | None:
+        """Check the steps since the last round. None stands for 1, and for any number if time does not matter."""
+        return self.policy.check_elapsed(np.array([validation.elapsed_steps("elapsed", elapsed)]))
+
+    def observe(self, observation: ArrayLike, *, elapsed: int = 1) -> None:
+        """Process an observation without deciding, so that the next decision knows more about the context.
+
+        The observation takes no id, and `rounds` does not count it. Agents that learn a model of the context, such as
+        `adaptive`, learn from it too.
+
+        Parameters
+        ----------
+        observation : array_like of shape (k,)
+            The observed features. NaN or None marks a missing entry.
+        elapsed : int, default 1
+            The number of steps since the last round, as for `decide`.
+
+        Raises
+        ------
+        HalfseenError
+            If an argument is invalid.
+
+        Examples
+        --------
+        >>> import halfseen as hs
+        >>> agent = hs.make("adaptive", observed=2, arms=2, seed=1)
+        >>> agent.observe([0.5, -1.0])
+        >>> agent.observe([0.4, -1.1], elapsed=3)
+        >>> agent.decide([0.3, -1.2]).id
+        1
+        """
+        y = validation.row_vector("observation", observation, self._observed)
+        self.policy.observe(y, elapsed=None if elapsed == 1 else self._elapsed(elapsed), decides=False)
+
+    def preview(
+        self,
+        observation: ArrayLike,
+        *,
+        context: ArrayLike | None = None,
+        available: Iterable[Arm] | None = None,
+        costs: ArrayLike | Mapping[Arm, float] | None = None,
+        elapsed: int = 1,
+    ) -> Decision:
+        """Return the decision that `decide` would return for the same arguments. The agent is unchanged.
+
+        Parameters
+        ----------
+        observation, context, available, costs, elapsed
+            As for `decide`.
+
+        Returns
+        -------
+        Decision
+            The decision. It has not been made, so it cannot be rewarded.
+
+        Raises
+        ------
+        HalfseenError
+            If an argument is invalid.
+
+        Examples
+        --------
+        >>> import halfseen as hs
+        >>> agent = hs.make("ts-pco", observed=2, arms=["low", "high"], seed=1)
+        >>> expected = agent.preview([0.5, -1.0]).arm
+        >>> agent.decide([0.5, -1.0]).arm == expected, agent.rounds
+        (True, 1)
+        """
+        copy = deepcopy(self.policy)
+        choices = self._decide(copy, observation, context, available, costs, elapsed)
+        return Decision(_Copy(copy, self.arms), choices, self.rounds + 1)
+
+    def _decide(
+        self,
+        policy: Policy,
+        observation: ArrayLike,
+        context: ArrayLike | None,
+        available: Iterable[Arm] | None,
+        costs: ArrayLike | Mapping[Arm, float] | None,
+        elapsed: int,
+    ) -> Choices:
+        """Check the arguments of `decide`, and let the policy, or a copy of it, decide."""
         y = validation.row_vector("observation", observation, self._observed)
         x = self._context(context) if context is not None or self._needs_context else None
         mask = None if available is None else self._available(available)
         arm_costs = None
         if costs is not None or policy.budgets is not None:
             arm_costs = policy.check_costs(costs, 1, self.arms)
-        choices = policy.decide(y, contexts=x, available=mask, costs=arm_costs)
-        decision_id = self._pending.add(choices)
-        if policy.guarded:
-            self._mark(decision_id, choices)
-        return Decision(self, choices, decision_id)
+        steps = None if elapsed == 1 else self._elapsed(elapsed)
+        return policy.decide(y, contexts=x, available=mask, costs=arm_costs, elapsed=steps)
 
     def _available(self, available: Iterable[Arm]) -> Mask:
         mask = self._arms.mask(available, self.policy.active)
@@ -169,6 +260,38 @@ class Agent:
         if choices.branches is not None and choices.branches[0] >= 0:
             self._pending.branches[decision_id] = int(choices.branches[0])
 
+    def forecast(self, horizon: int) -> Forecast:
+        """Predict contexts and arm values for the next rounds.
+
+        Parameters
+        ----------
+        horizon : int
+            Number of rounds ahead, from 1 to 1,000.
+
+        Returns
+        -------
+        Forecast
+            Means and covariances of the context and, for every arm, the expected reward, its standard deviation and
+            the probability that the arm is the best, per round ahead.
+
+        Raises
+        ------
+        HalfseenError
+            If the horizon is not such a number, or if the agent has no model of how the context moves.
+
+        Notes
+        -----
+        x_{t+j} ~ N(D^j x_t, P_j) with P_j = D P_{j-1} D' + Q.
+
+        Examples
+        --------
+        >>> import halfseen as hs
+        >>> agent = hs.make("adaptive", observed=2, arms=["low", "high"], seed=1)
+        >>> agent.forecast(3).best_arm_probability.shape
+        (3, 2)
+        """
+        return forecast(self.policy, self.name, self.arms, horizon)
+
     def replay(
         self,
         observation: ArrayLike,
@@ -179,6 +302,7 @@ class Agent:
         propensity: float | None = None,
         branch: str | None = None,
         costs: ArrayLike | Mapping[Arm, float] | None = None,
+        elapsed: int = 1,
     ) -> Decision:
         """Process a round in which another policy chose the arm.
 
@@ -202,6 +326,8 @@ class Agent:
             decisions whose branch is known.
         costs : array_like of shape (K,) or mapping from arms to numbers, optional
             The cost of each arm, as for `decide`. The cost of `arm` is charged to the budget.
+        elapsed : int, default 1
+            The number of steps since the last round, as for `decide`.
 
         Returns
         -------
@@ -236,8 +362,9 @@ class Agent:
             mask[0, index] = True
         arm_costs = self.policy.check_costs(costs, 1, self.arms)
         choices = self.policy.replay(
-            y, np.array([index]), mask, contexts=x, propensities=propensities, branches=branches, costs=arm_costs
-        )
+            y, np.array([index]), mask, contexts=x, propensities=propensities, branches=branches, costs=arm_costs,
+            elapsed=None if elapsed == 1 else self._elapsed(elapsed),
+        )  # fmt: skip
         decision_id = self._pending.add(choices)
         self._mark(decision_id, choices)
         return Decision(self, choices, decision_id)
@@ -688,6 +815,7 @@ class Agent:
         propensities: ArrayLike | None = None,
         branches: Iterable[str | None] | None = None,
         costs: ArrayLike | None = None,
+        elapsed: ArrayLike = 1,
     ) -> Agent:
         """Replay a recorded history.
 
@@ -698,8 +826,8 @@ class Agent:
         ----------
         observations : array_like of shape (n, k)
             One observation per round, with NaN for missing entries.
-        arms : sequence of arms, of length n
-            The arms that were played.
+        arms : sequence of arms or None, of length n
+            The arms that were played, and None in rounds that were observed without a decision.
         rewards : array_like of shape (n,)
             The rewards, with NaN for rewards that were never received.
         contexts : array_like of shape (n, d), optional
@@ -711,6 +839,8 @@ class Agent:
             The `branch` of each decision, if this agent made the decisions with guardrails.
         costs : array_like of shape (n, K) or (K,), optional
             The cost of each arm, per round or the same in all rounds. An agent with a budget requires the costs.
+        elapsed : int or array_like of shape (n,), default 1
+            The number of steps between each round and the one before it, as for `decide`.
 
         Returns
         -------
@@ -729,13 +859,19 @@ class Agent:
         >>> agent.fold([[0.5, -1.0], [0.1, 0.3]], arms=[0, 1], rewards=[1.0, float("nan")])
         <ts-pco: 2 observed, 2 arms, 2 rounds, 1 unrewarded>
         """
-        history = RecordedRounds.checked(self, observations, arms, rewards, contexts, propensities, branches, costs)
+        history = RecordedRounds.checked(
+            self, observations, arms, rewards, contexts, propensities, branches, costs, elapsed
+        )
         before = self.state()
         try:
-            for y, index, context, propensity, branch, arm_costs, reward in history:
+            for y, index, context, propensity, branch, arm_costs, steps, reward in history:
+                if index[0] < 0:
+                    self.policy.observe(y, elapsed=steps, decides=False)
+                    continue
                 choices = self.policy.replay(
-                    y, index, contexts=context, propensities=propensity, branches=branch, costs=arm_costs, scored=False
-                )
+                    y, index, contexts=context, propensities=propensity, branches=branch, costs=arm_costs,
+                    elapsed=steps, scored=False,
+                )  # fmt: skip
                 decision_id = self._pending.add(choices)
                 self._mark(decision_id, choices)
                 if not np.isnan(reward):
@@ -867,17 +1003,29 @@ class Agent:
         return self.policy.check_contexts("context", context, 1, self.name)
 
 
+@dataclass(eq=False)
+class _Copy:
+    """The owner of decisions that were not made."""
+
+    policy: Policy
+    arms: tuple[Arm, ...]
+
+    def __repr__(self) -> str:
+        return "a preview"
+
+
 @dataclass(frozen=True)
 class RecordedRounds:
     """The recorded history of one stream, checked before any round is replayed."""
 
     observations: Floats  # (n, k), NaN where missing
-    indices: Ints  # (n,), of the arms played
+    indices: Ints  # (n,), of the arms played, −1 without a decision
     rewards: Floats  # (n,), NaN where no reward was received
     contexts: Floats | None  # (n, d), for agents that decide on the true context
     propensities: Floats | None  # (n,)
     branches: Ints | None  # (n,)
     costs: Floats | None  # (n, K)
+    elapsed: Ints | None  # (n,)
 
     @classmethod
     def checked(
@@ -890,13 +1038,17 @@ class RecordedRounds:
         propensities: ArrayLike | None,
         branches: Iterable[str | None] | None,
         costs: ArrayLike | None,
+        elapsed: ArrayLike,
     ) -> RecordedRounds:
         """Check the arguments of `Agent.fold`."""
         ys = validation.table("observations", observations, agent._observed)
         if classify_values(ys) == EXCESSIVE:
             raise validation.too_large("observations")
         n = len(ys)
-        indices = [agent._arms.index("arms", arm) for arm in validation.as_list("arms", arms, "a list of arms")]
+        indices = [
+            -1 if arm is None else agent._arms.index("arms", arm)
+            for arm in validation.as_list("arms", arms, "a list of arms")
+        ]
         if len(indices) != n:
             raise invalid("arms", f"{n} arms, one per round", f"{len(indices)} arms")
         expected = f"{n} numbers within ±{LIMIT:g}, one per round, NaN where no reward was received"
@@ -906,6 +1058,9 @@ class RecordedRounds:
         if classify_values(values[None]) == EXCESSIVE:
             raise invalid("rewards", expected, "a number that is too large")
         agent.policy.learner.reward_range.check("rewards", values)
+        for t, index in enumerate(indices):
+            if index < 0 and not np.isnan(values[t]):
+                raise invalid("rewards", "NaN in rounds without a decision", f"{values[t]:g} in round {t + 1}")
         xs = agent.policy.check_contexts("contexts", contexts, n, agent.name, per="round")
         probabilities = None
         if propensities is not None:
@@ -920,12 +1075,13 @@ class RecordedRounds:
             if len(marks) != n:
                 raise invalid("branches", f"{n} branches, one per round", f"{len(marks)} branches")
         arm_costs = agent.policy.check_costs(costs, n, agent.arms)
-        return cls(ys, np.array(indices, dtype=np.int64), values, xs, probabilities, marks, arm_costs)
+        steps = agent.policy.check_elapsed(validation.elapsed_series("elapsed", elapsed, n, "round"))
+        return cls(ys, np.array(indices, dtype=np.int64), values, xs, probabilities, marks, arm_costs, steps)
 
     def __iter__(
         self,
-    ) -> Iterator[tuple[Floats, Ints, Floats | None, Floats | None, Ints | None, Floats | None, float]]:
-        """Yield the observation, arm index, context, propensity, branch, costs and reward of each round.
+    ) -> Iterator[tuple[Floats, Ints, Floats | None, Floats | None, Ints | None, Floats | None, Ints | None, float]]:
+        """Yield the observation, arm index, context, propensity, branch, costs, steps and reward of each round.
 
         All of them except the reward have a leading axis of length 1.
         """
@@ -935,4 +1091,6 @@ class RecordedRounds:
             propensity = None if self.propensities is None else self.propensities[one]
             branch = None if self.branches is None else self.branches[one]
             costs = None if self.costs is None else self.costs[one]
-            yield self.observations[one], self.indices[one], context, propensity, branch, costs, float(self.rewards[t])
+            steps = None if self.elapsed is None else self.elapsed[one]
+            reward = float(self.rewards[t])
+            yield self.observations[one], self.indices[one], context, propensity, branch, costs, steps, reward

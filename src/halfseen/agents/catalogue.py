@@ -142,6 +142,11 @@ class CatalogueEntry:
         """Whether the agent decides on the true context, which `decide` then requires."""
         return bool(getattr(self.estimator, "reveals_context", False))
 
+    @property
+    def scales_observations(self) -> bool:
+        """Whether the agent centres and scales observations itself and has an intercept, like `adaptive`."""
+        return bool(getattr(self.estimator, "scales_observations", False))
+
     def check_options(self, options: Iterable[str]) -> None:
         """Refuse the name of an option that none of the three components has, unless every agent has the option."""
         known = {*self.options, *guardrails.OPTIONS, costs.OPTION}

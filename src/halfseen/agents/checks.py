@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import pickle
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,13 +18,21 @@ from halfseen.kernels.random import Floats, stream_keys
 from halfseen.reports.tables import Table
 from halfseen.validation import at_least
 
-PASSED, NO = "passed", "no"
+_T = TypeVar("_T")
+PASSED, NO, ACCEPTED = "passed", "no", "accepted"
 _ROUNDS, _STREAMS = 60, 4
+_SEEDS, _LATE_ROUNDS, _LAGS = (7, 8, 9), 120, (1, 3)  # of the check of late rewards
+_CLEAR = 0.7  # an agent prefers an arm if it plays the arm in at least this share of the second half of the rounds
+_DEPENDS = 0.2  # decisions depend on observations if others change at least this share of the arms
 _DRAWS, _SIGMAS = 4000, 5.0  # the frequencies of this many draws lie within this many standard errors
 
 
 class _Skipped(Exception):
     """Raised by a check of something that an agent need not be able to do. The message says what it cannot do."""
+
+
+class _Undecided(Exception):
+    """Raised by a check that an agent neither passed nor failed. The message says what could not be told."""
 
 
 def check_agent(agent: Any, *, observed: int = 3, arms: int = 4, **options: Any) -> Table:
@@ -45,7 +54,8 @@ def check_agent(agent: Any, *, observed: int = 3, arms: int = 4, **options: Any)
     -------
     Table
         One row per check, with the result "passed" or, for something that an agent need not be able to do, "no" and
-        what it cannot do.
+        what it cannot do. "accepted" says that the agent takes late rewards or missing entries without an error, and
+        what its decisions did not show: an agent may learn too slowly for the few rounds of a check.
 
     Raises
     ------
@@ -67,8 +77,8 @@ def check_agent(agent: Any, *, observed: int = 3, arms: int = 4, **options: Any)
     the same seed gives the same decisions               passed
     two agents share nothing                             passed
     other numbers of features and arms                   passed
-    rewards that arrive late (optional)                  passed
-    missing entries, as NaN (optional)                   passed
+    rewards that arrive late (optional)                  accepted: it could not be told whether it learns from them
+    missing entries, as NaN (optional)                   accepted: its decisions hardly depend on observations
     propensities (optional)                              no: decide returns an arm without propensities
     sending to other processes, for jobs > 1 (optional)  ...
     """
@@ -88,6 +98,8 @@ def check_agent(agent: Any, *, observed: int = 3, arms: int = 4, **options: Any)
             check()
         except _Skipped as reason:
             result = f"{NO}: {reason}"
+        except _Undecided as reason:
+            result = f"{ACCEPTED}: {reason}"
         except Exception as error:
             result = f"failed: {_one_line(error)}"
             failures.append(f"{name}: {_one_line(error)}")
@@ -99,7 +111,9 @@ def check_agent(agent: Any, *, observed: int = 3, arms: int = 4, **options: Any)
 
 def _one_line(error: Exception) -> str:
     text = " ".join(str(error).split())
-    return text if isinstance(error, HalfseenError | AssertionError) else f"{type(error).__name__}: {text}"
+    if isinstance(error, HalfseenError | AssertionError):
+        return text
+    return f"{type(error).__name__}: {text}" + "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
 
 
 def _check_picklable(spec: Any) -> None:
@@ -128,21 +142,27 @@ class _PlainChecks:
             "propensities (optional)": self._offers_propensities,
         }
 
-    def _make(self, observed: int | None = None, arms: int | None = None) -> Any:
+    def _make(
+        self, observed: int | None = None, arms: int | None = None, rounds: int = _ROUNDS, seed: int = _SEEDS[0]
+    ) -> Any:
         sizes = {"observed": observed or self._observed, "arms": arms or self._arms}
-        return self._entry.make(**sizes, seed=7, rounds=_ROUNDS, options=self._options)
+        return self._entry.make(**sizes, seed=seed, rounds=rounds, options=self._options)
 
     def _play(self, agent: Any, observed: int | None = None, arms: int | None = None, every: int = 1) -> list[int]:
         """Play rounds in which rewards arrive after every `every` rounds, and return the arms."""
         ys, rewards = _rounds(observed or self._observed, arms or self._arms)
         played: list[int] = []
         for t, y in enumerate(ys, start=1):
-            arm, propensities = decided_arm(f"decide, round {t}", agent.decide(y.copy()), len(rewards[0]))
-            self._propensities |= propensities is not None
-            played.append(arm)
-            if t % every == 0:
-                for past in range(t - every + 1, t + 1):
-                    agent.learn(past, float(rewards[past - 1, played[past - 1]]))
+            try:
+                arm, propensities = decided_arm(f"decide, round {t}", agent.decide(y.copy()), len(rewards[0]))
+                self._propensities |= propensities is not None
+                played.append(arm)
+                if t % every == 0:
+                    for past in range(t - every + 1, t + 1):
+                        agent.learn(past, float(rewards[past - 1, played[past - 1]]))
+            except Exception as error:
+                error.add_note(f"round {t}, seed {_SEEDS[0]}")
+                raise
         return played
 
     def _observation_is_unchanged(self) -> None:
@@ -176,20 +196,82 @@ class _PlainChecks:
                 raise AssertionError(f"with observed={observed} and arms={arms}: {_one_line(error)}") from None
 
     def _late_rewards(self) -> None:
-        self._try(lambda: _ignore(self._play(self._make(), every=5)))
+        """Find out whether rewards are learnt for the arms of their own rounds.
+
+        One of two arms pays 1 and the other 0. An agent that prefers the better arm when rewards arrive at once is
+        expected to prefer it when they arrive a few rounds later. If the reward of a round is learnt for the arm of a
+        later round, an agent that tries the worse arm sees it paid for the better one.
+        """
+        self._try(lambda: self._play(self._make(), every=5))
+        late = [self._shares(lag, better) for lag in _LAGS for better in (0, 1)]
+        if min(share for better in (0, 1) for share in self._shares(0, better)) < _CLEAR:
+            raise _Undecided("it could not be told whether it learns from them")
+        if any(max(shares) <= 1 - _CLEAR for shares in late):
+            raise _Skipped("it prefers the arm with the lower reward if rewards arrive late")
+        if min(float(np.mean(shares)) for shares in late) < _CLEAR:
+            raise _Undecided("it learns from rewards that arrive at once, but this was not seen with late ones")
+
+    def _shares(self, lag: int, better: int) -> list[float]:
+        """Return for every seed how often the better of two arms is played if rewards arrive `lag` rounds late."""
+        ys = 1.0 + 0.1 * np.random.default_rng(self._observed).normal(size=(_LATE_ROUNDS, self._observed))
+
+        def share(agent: Any) -> float:
+            played: list[int] = []
+            for t, y in enumerate(ys, start=1):
+                played.append(decided_arm(f"decide, round {t}", agent.decide(y.copy()), 2)[0])
+                if t > lag:
+                    agent.learn(t - lag, float(played[t - lag - 1] == better))
+            return float(np.mean(np.array(played[_LATE_ROUNDS // 2 :]) == better))
+
+        return self._try(lambda: [share(self._make(arms=2, rounds=_LATE_ROUNDS, seed=seed)) for seed in _SEEDS])
 
     def _missing(self) -> None:
-        def decide() -> None:
-            agent, y = self._make(), np.full(self._observed, np.nan)
-            decided_arm("decide", agent.decide(y), self._arms)
-            agent.learn(1, 1.0)
-            decided_arm("decide", agent.decide(np.zeros(self._observed)), self._arms)
+        """Find out whether decisions still depend on the observations after rounds with missing entries.
 
-        self._try(decide)
+        Two runs differ in the observations after these rounds alone. If this changes no arm, but changes many if the
+        entries are not missing, the agent no longer takes notice of what it observes.
+        """
+        self._try(self._first_missing)
+        changed, changed_after_missing = (
+            self._try(functools.partial(self._changed_by_observations, missing)) for missing in (False, True)
+        )
+        if changed < _DEPENDS:
+            raise _Undecided("its decisions hardly depend on observations")
+        if changed_after_missing == 0.0:
+            raise _Skipped("after rounds with missing entries, its decisions no longer depend on the observation")
 
-    def _try(self, ability: Callable[[], None]) -> None:
+    def _changed_by_observations(self, missing: bool) -> float:
+        """Return the share of arms that differ if the observations after some rounds have the opposite sign."""
+        return float(np.mean(self._after_missing(missing, 1.0) != self._after_missing(missing, -1.0)))
+
+    def _first_missing(self) -> int:
+        agent = self._make()
+        decided_arm("decide", agent.decide(np.full(self._observed, np.nan)), self._arms)
+        agent.learn(1, 1.0)
+        return decided_arm("decide", agent.decide(np.zeros(self._observed)), self._arms)[0]
+
+    def _after_missing(self, missing: bool, sign: float) -> np.ndarray[Any, Any]:
+        """Play rounds, two in which entries may be missing, and rounds with observations of this sign.
+
+        Returns the arms of the last rounds, in which every arm pays nothing, so that runs differ in observations alone.
+        """
+        ys, rewards = _rounds(self._observed, self._arms, 2 * _ROUNDS)
+        ys, rewards = ys.copy(), rewards.copy()
+        if missing:
+            ys[_ROUNDS - 2, 0] = np.nan
+            ys[_ROUNDS - 1] = np.nan
+        ys[_ROUNDS:] *= sign
+        rewards[_ROUNDS:] = 0.0
+        agent, played = self._make(rounds=2 * _ROUNDS), []
+        for t, y in enumerate(ys, start=1):
+            arm, _ = decided_arm(f"decide, round {t}", agent.decide(y.copy()), self._arms)
+            agent.learn(t, float(rewards[t - 1, arm]))
+            played.append(arm)
+        return np.array(played[_ROUNDS:])
+
+    def _try(self, ability: Callable[[], _T]) -> _T:
         try:
-            ability()
+            return ability()
         except Exception as error:
             raise _Skipped(_one_line(error)) from None
 

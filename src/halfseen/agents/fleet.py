@@ -27,6 +27,7 @@ from halfseen.agents.pending import (
     FleetPending,
     check_features,
     check_marks,
+    check_rounds,
 )
 from halfseen.agents.policy import Policy
 from halfseen.agents.stream_registry import Stream, StreamRegistry
@@ -331,7 +332,7 @@ class Fleet:
         number = int(self._registry.add(row, names)[0])
         ids = (number << ROUND_BITS) | state["pending.ids"]
         arms, features = state["pending.arms"], state["pending.features"]
-        self._pending.add(ids, np.repeat(row, len(ids)), arms, features, state.get(MARKS))
+        self._pending.add(ids, np.repeat(row, len(ids)), state["pending.rounds"], arms, features, state.get(MARKS))
         return number
 
     # ------------------------------------------------------------------ rounds
@@ -344,6 +345,7 @@ class Fleet:
         contexts: ArrayLike | None = None,
         available: Mask | Iterable[Arm] | None = None,
         costs: ArrayLike | Mapping[Arm, float] | None = None,
+        elapsed: ArrayLike = 1,
     ) -> Decisions:
         """Start the next round of the given streams and choose an arm for each stream.
 
@@ -360,6 +362,8 @@ class Fleet:
             arms by default.
         costs : array_like of shape (n, K) or (K,), or mapping from arms to numbers, optional
             The cost of each arm, per stream or the same for all streams, as for `Agent.decide`.
+        elapsed : int or array_like of shape (n,), default 1
+            The number of steps since the last round of each stream, as for `Agent.decide`.
 
         Returns
         -------
@@ -390,6 +394,7 @@ class Fleet:
         mask = None if available is None else _mask(available, self._arms, self._policy.active[rows])
         if mask is not None and self._policy.guardrails is not None:
             self._policy.guardrails.check_available(rows, mask, self.arms)
+        steps = self._elapsed(elapsed, len(rows))
         arm_costs = self._policy.check_costs(costs, len(rows), self.arms)
         if arm_costs is not None:
             self._policy.check_affordable(rows, arm_costs, mask)
@@ -400,13 +405,63 @@ class Fleet:
                 available=None if mask is None else mask[part],
                 costs=None if arm_costs is None else arm_costs[part],
                 rows=rows[part],
+                elapsed=None if steps is None else steps[part],
             )
             for part in _slices(len(rows))
         ]
         ids = (numbers << ROUND_BITS) | self._policy.rounds[rows]
         for part, chosen in zip(_slices(len(rows)), choices, strict=True):
-            self._pending.add(ids[part], rows[part], chosen.arms, chosen.features, chosen.branches)
+            self._pending.add(ids[part], rows[part], chosen.rounds, chosen.arms, chosen.features, chosen.branches)
         return Decisions(ids, numbers, self.arms, choices, self._policy, self)
+
+    def _elapsed(self, elapsed: ArrayLike, count: int) -> Ints | None:
+        if isinstance(elapsed, int) and elapsed == 1:
+            return None
+        return self._policy.check_elapsed(validation.elapsed_series("elapsed", elapsed, count, "stream"))
+
+    def observe(
+        self,
+        observations: ArrayLike,
+        *,
+        streams: Iterable[Stream] | Ints | None = None,
+        elapsed: ArrayLike = 1,
+    ) -> None:
+        """Process observations of the given streams without deciding, as `Agent.observe` does.
+
+        Parameters
+        ----------
+        observations : array_like of shape (n, k)
+            One observation per stream, with NaN for missing entries.
+        streams : iterable of int or str, optional
+            Numbers or names of n streams. All streams by default.
+        elapsed : int or array_like of shape (n,), default 1
+            The number of steps since the last round of each stream.
+
+        Raises
+        ------
+        HalfseenError
+            If an argument is invalid.
+
+        Examples
+        --------
+        >>> import halfseen as hs
+        >>> fleet = hs.Fleet("ts-pco", observed=2, arms=2)
+        >>> numbers = fleet.add(["anna", "ben"])
+        >>> fleet.observe([[0.5, -1.0]], streams=["ben"])
+        >>> fleet.rounds.tolist()
+        [0, 0]
+        """
+        positions = slice(None) if streams is None else self._registry.positions(streams)
+        rows = self._registry.rows[positions]
+        ys = validation.table("observations", observations, self._observed)
+        if len(ys) != len(rows):
+            raise invalid("observations", f"{len(rows)} rows, one per stream", f"{len(ys)} rows")
+        if classify_values(ys) == EXCESSIVE:
+            raise validation.too_large("observations")
+        steps = self._elapsed(elapsed, len(rows))
+        for part in _slices(len(rows)):
+            passed = None if steps is None else steps[part]
+            self._policy.observe(ys[part], rows=rows[part], elapsed=passed, decides=False)
 
     def learn(self, ids: Decisions | ArrayLike, rewards: ArrayLike) -> None:
         """Learn the rewards of decisions, which may belong to different streams.
@@ -445,7 +500,7 @@ class Fleet:
         try:
             if (indices < 0).any():
                 raise self._no_such_decision(decision_ids, int(np.argmax(indices < 0)))
-            rows, rounds = pending.rows[indices], decision_ids & ROUND_MASK
+            rows, rounds = pending.rows[indices], pending.rounds[indices]
             self._policy.learn_many(rows, rounds, pending.features[indices], pending.arms[indices], values)
         except BaseException:
             pending.put_back(indices[indices >= 0])
@@ -597,6 +652,7 @@ class Fleet:
         """
         rows = self._registry.rows
         rounds, missing = self._policy.rounds[rows], self._policy.missing_counts[rows]
+        processed = rounds + self._policy.extra_rounds[rows]
         rewards, last_rewarded = self._reward_counts[rows].T
         waiting = self._pending.counts[rows]
         dropped = rounds - rewards - waiting
@@ -612,7 +668,7 @@ class Fleet:
             "rewards": int(rewards.sum()),
             "decisions waiting": int(waiting.sum()),
             "decisions dropped": int(dropped.sum()),
-            "share of entries not seen": float(missing.sum() / max(1, int(rounds.sum()) * missing.shape[1])),
+            "share of entries not seen": float(missing.sum() / max(1, int(processed.sum()) * missing.shape[1])),
             "streams without a reward in their last decisions": without_reward,
             "streams with an entry not seen for long": with_missing,
         }
@@ -698,7 +754,7 @@ class Fleet:
         self._registry.add(rows, arrays["names"].tolist(), numbers)
         self._registry.next_number = int(arrays["next_number"][0])
         arms, features = arrays["pending.arms"], np.ascontiguousarray(arrays["pending.features"])
-        self._pending.add(ids, waiting_in, arms, features, arrays.get(MARKS))
+        self._pending.add(ids, waiting_in, arrays["pending.rounds"], arms, features, arrays.get(MARKS))
         if self._policy.guardrails is not None and len(rows):
             self._set_guardrails(self._policy.guardrails.settings(0, self.arms))
 
@@ -709,7 +765,7 @@ class Fleet:
             raise invalid("state", f"the arrays {', '.join(known)}", f"{len(state)} arrays with other names")
         numbers, ids, names = state["streams"], state["pending.ids"], state["names"]
         lengths = dict.fromkeys(("streams", "names", "keys", "reward_counts"), numbers.size) | {"next_number": 1}
-        lengths |= dict.fromkeys(("pending.ids", "pending.arms", "pending.features"), ids.size)
+        lengths |= dict.fromkeys(("pending.ids", "pending.rounds", "pending.arms", "pending.features"), ids.size)
         for name, length in lengths.items():
             mine, array = known[name], state[name]
             same = array.dtype.kind == "U" if name == "names" else array.dtype == mine.dtype
@@ -730,6 +786,7 @@ class Fleet:
         waiting_in, rounds = np.searchsorted(numbers, ids >> ROUND_BITS), ids & ROUND_MASK
         if not ((rounds >= 1) & (rounds <= state["rounds"][waiting_in])).all():
             raise invalid("state", "decisions of past rounds", "decisions of rounds that were never played")
+        check_rounds(state["pending.rounds"], rounds, state["extra_rounds"][waiting_in])
         waiting = np.bincount(waiting_in, minlength=len(numbers))
         if (waiting > self._max_pending).any() or (waiting + state["reward_counts"][:, 0] > state["rounds"]).any():
             raise invalid("state", "as many rewards and open decisions as rounds at most", "more")

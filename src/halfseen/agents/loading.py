@@ -12,6 +12,7 @@ from halfseen.agents import saving
 from halfseen.agents.agent import Agent
 from halfseen.agents.catalogue import make_with_arms
 from halfseen.agents.fleet import Fleet
+from halfseen.agents.pending import ROUND_MASK
 from halfseen.errors import HalfseenError, SaveFileError, invalid
 from halfseen.estimators.adaptive.upgrade import upgrade_arrays
 
@@ -77,12 +78,20 @@ def _restored(
 ) -> T:
     try:
         recipe = _renamed_options(recipe, state)
-        state = upgrade_arrays(state, "estimator.")
+        state = upgrade_arrays(_with_rounds(state), "estimator.")
         _check_size(recipe, state)
         return restore(recipe, state)
     except Exception as error:  # an invalid recipe can fail anywhere in the components
         reason = str(error) if isinstance(error, HalfseenError) else f"{type(error).__name__}: {error}"
         raise SaveFileError(f"The content of '{source}' is inconsistent: {' '.join(reason.split())}") from None
+
+
+def _with_rounds(state: dict[str, Any]) -> dict[str, Any]:
+    """Return the state with the arrays of rounds without a decision, of which there were none before version 0.3.0."""
+    if "extra_rounds" in state or "rounds" not in state or "pending.ids" not in state:
+        return state
+    rounds = np.asarray(state["pending.ids"]) & ROUND_MASK  # the id of a decision in a fleet also has its stream
+    return state | {"extra_rounds": np.zeros_like(np.asarray(state["rounds"])), "pending.rounds": rounds}
 
 
 def _check_size(recipe: dict[str, Any], state: dict[str, Any]) -> None:

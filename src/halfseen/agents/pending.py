@@ -9,7 +9,7 @@ from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from halfseen.agents.guardrails import BRANCHES
 from halfseen.components import ROW_GROWTH, Mask, resized
@@ -26,7 +26,7 @@ ROUND_BITS = 32  # the lower bits of an id in a fleet are the round, the upper b
 ROUND_MASK = (1 << ROUND_BITS) - 1
 MAX_ROUNDS = ROUND_MASK >> 1  # in a restored fleet, which leaves as many ids for further rounds
 _MAX_STEPS = 1_000  # rounds that are tried one by one when the oldest decision of a stream is searched
-_DECISION_ARRAYS = ("ids", "rows", "arms", "features", "branches")
+_DECISION_ARRAYS = ("ids", "rows", "rounds", "arms", "features", "branches")
 _NO_MARK = -1
 
 PendingDecision = tuple[Ints, Ints, Floats]  # round, arm and features, each with a leading axis 1
@@ -174,6 +174,7 @@ class PendingDecisions:
             optional[MARKS] = np.array([self.branches.get(decision_id, _NO_MARK) for decision_id in self.waiting])
         return {
             "pending.ids": np.array(list(self.waiting), dtype=np.int64),
+            "pending.rounds": np.array([int(round_[0]) for round_, _, _ in decisions], dtype=np.int64),
             "pending.arms": np.array([int(arm[0]) for _, arm, _ in decisions], dtype=np.int64),
             "pending.features": np.concatenate([features for _, _, features in decisions]) if decisions else empty,
             "reward_counts": np.array([self.reward_count, self._last_rewarded, *given_up]),
@@ -188,7 +189,8 @@ class PendingDecisions:
             if given.dtype != mine.dtype or given.ndim != mine.ndim or given.shape[1:] != mine.shape[1:]:
                 raise invalid(f"state '{name}'", f"{mine.dtype} like {mine.shape}", f"{given.dtype} {given.shape}")
         ids, counts, rounds = state["pending.ids"], state["reward_counts"], int(state["rounds"][0])
-        lengths = {len(state[name]) for name in ("pending.ids", "pending.arms", "pending.features")}
+        names = ("pending.ids", "pending.rounds", "pending.arms", "pending.features")
+        lengths = {len(state[name]) for name in names}
         if len(lengths) != 1 or len(counts) not in (2, 3):
             raise invalid("state", "pending decisions of one agent", "arrays of different lengths")
         if len(ids) > self._max_pending:
@@ -199,6 +201,7 @@ class PendingDecisions:
         check_features(state["pending.features"])
         if not (np.diff(ids) > 0).all():
             raise invalid("state 'pending.ids'", "increasing ids", "ids that do not increase")
+        check_rounds(state["pending.rounds"], ids, state["extra_rounds"][0])
         provisional = state.get(PROVISIONAL, _NO_PROVISIONAL)
         columns = _NO_PROVISIONAL.shape[1:]
         if provisional.dtype != np.float64 or provisional.shape[1:] != columns:
@@ -222,10 +225,10 @@ class PendingDecisions:
             raise invalid(f"state '{MARKS}'", "provisional rewards that are counted", "others")
 
     def restore(self, state: Mapping[str, Any], decision_count: int) -> None:
-        ids, arms = np.array(state["pending.ids"]), np.array(state["pending.arms"])
+        ids, rounds, arms = (np.array(state[f"pending.{name}"]) for name in ("ids", "rounds", "arms"))
         features = np.array(state["pending.features"], order="C")
         self.waiting = OrderedDict(
-            (decision_id, (ids[i : i + 1], arms[i : i + 1], features[i : i + 1]))
+            (decision_id, (rounds[i : i + 1], arms[i : i + 1], features[i : i + 1]))
             for i, decision_id in enumerate(ids.tolist())
         )
         self.provisional = {}
@@ -239,6 +242,12 @@ class PendingDecisions:
         self.decision_count = decision_count
         counts = (*map(int, state["reward_counts"]), 0)[:3]
         self.reward_count, self._last_rewarded, self.given_up_count = counts
+
+
+def check_rounds(rounds: Ints, decisions: Ints, extra_rounds: ArrayLike) -> None:
+    """Refuse rounds of the estimator (n,) in which `decisions`, counted per stream, cannot have been made."""
+    extra = rounds - decisions
+    check_range("state 'pending.rounds'", extra, 0, extra_rounds)
 
 
 def check_marks(marks: NDArray[Any], count: int) -> None:
@@ -260,6 +269,7 @@ class FleetPending:
         self._index_of: dict[int, int] = {}  # from the id of a decision to its index in the arrays
         self.ids: Ints = np.zeros(0, dtype=np.int64)  # −1 where an index is free
         self.rows: Ints = np.zeros(0, dtype=np.int64)
+        self.rounds: Ints = np.zeros(0, dtype=np.int64)  # of the estimator
         self.arms: Ints = np.zeros(0, dtype=np.int64)
         self.features: Floats = np.zeros((0, dimension))
         self.branches: Ints = np.zeros(0, dtype=np.int64)  # −1 for a decision without a mark
@@ -279,7 +289,9 @@ class FleetPending:
     def resize(self, streams: int) -> None:
         self.counts, self.oldest = resized(self.counts, streams), resized(self.oldest, streams)
 
-    def add(self, ids: Ints, rows: Ints, arms: Ints, features: Floats, branches: Ints | None = None) -> None:
+    def add(
+        self, ids: Ints, rows: Ints, rounds: Ints, arms: Ints, features: Floats, branches: Ints | None = None
+    ) -> None:
         """Add decisions. The decisions of one stream must be in the order of their rounds."""
         if len(ids) > len(self._free):
             old = len(self.ids)
@@ -290,7 +302,8 @@ class FleetPending:
             self._free = np.concatenate([np.arange(size - 1, old - 1, -1), self._free])
         cut = len(self._free) - len(ids)
         indices, self._free = self._free[cut:], self._free[:cut]
-        self.ids[indices], self.rows[indices], self.arms[indices], self.features[indices] = ids, rows, arms, features
+        self.ids[indices], self.rows[indices], self.rounds[indices] = ids, rows, rounds
+        self.arms[indices], self.features[indices] = arms, features
         self.branches[indices] = _NO_MARK if branches is None else branches
         self._index_of.update(zip(ids.tolist(), indices.tolist(), strict=True))
         np.add.at(self.counts, rows, 1)
@@ -362,5 +375,5 @@ class FleetPending:
 
     def state(self, indices: Ints, *, marked: bool) -> dict[str, Any]:
         """Return the decisions at `indices`, with their marks if `marked` is true."""
-        names = ("ids", "arms", "features", *(("branches",) if marked else ()))
+        names = ("ids", "rounds", "arms", "features", *(("branches",) if marked else ()))
         return {f"pending.{name}": getattr(self, name)[indices] for name in names}

@@ -92,7 +92,8 @@ class PlainEntry:
         """Refuse options in which a required one is missing."""
         for name in self.required:
             if name not in options:
-                raise InvalidInput(f"'{self.name}' requires the option '{name}'.")
+                given = f"The arguments that halfseen passes are {', '.join(GIVEN[:-1])} and {GIVEN[-1]}."
+                raise InvalidInput(f"'{self.name}' requires the option '{name}'. {given}")
 
     def make(self, *, observed: int, arms: int, seed: int, rounds: int | None, options: Mapping[str, Any]) -> Any:
         """Make the agent of one stream."""

@@ -45,7 +45,7 @@ class Policy(Stateful):
     the stream and the round, so the state contains no random generator.
     """
 
-    state_names = ("rounds", "active", "missing_counts", "missing_streaks")
+    state_names = ("rounds", "extra_rounds", "active", "missing_counts", "missing_streaks")
 
     def __init__(
         self,
@@ -58,7 +58,10 @@ class Policy(Stateful):
         self.streams, self.estimator, self.learner, self.chooser = streams, estimator, learner, chooser
         self.guardrails: StreamGuardrails | None = None
         self.budgets = None if budget is None else StreamBudgets(streams, budget)
-        self.rounds: Ints = np.zeros(streams.count, dtype=np.int64)
+        self.rounds: Ints = np.zeros(streams.count, dtype=np.int64)  # with a decision
+        # Rounds of the estimator without a decision: those of `elapsed` and those that were only observed.
+        self.extra_rounds: Ints = np.zeros(streams.count, dtype=np.int64)
+        self._any_extra = False
         self.all_rows: Ints = np.arange(streams.count)
         self.active: Mask = np.ones((streams.count, streams.arms), dtype=np.bool_)  # arms that are not retired
         # The number of rounds in which each entry of the observation was missing: in total, and in a row until now.
@@ -136,17 +139,44 @@ class Policy(Stateful):
         return xs
 
     def observe(
-        self, observations: Floats, *, contexts: Floats | None = None, rows: Ints | None = None
+        self,
+        observations: Floats,
+        *,
+        contexts: Floats | None = None,
+        rows: Ints | None = None,
+        elapsed: Ints | None = None,
+        decides: bool = True,
     ) -> tuple[Ints, Ints, Floats]:
-        """Start the next round of `rows`, or of all streams, with y_t (n, k). Returns rows, rounds and features."""
+        """Start the next round of `rows`, or of all streams, with y_t (n, k), `elapsed` (n,) steps after the last.
+
+        Returns rows, rounds and features. The rounds are those of the estimator. If `decides` is false, the round is
+        not counted as one with a decision.
+        """
         rows = self.all_rows if rows is None else rows
+        if not decides and self.estimator.reveals_context:  # the observation says nothing about later contexts
+            if classify_values(observations) == EXCESSIVE:
+                raise validation.too_large("observation")
+            return rows, self.rounds[rows], _NOT_SCORED
         if contexts is None and self.estimator.reveals_context:
             raise invalid("context", f"the true context, {self.estimator.dimension} numbers", "none")
+        if elapsed is not None:
+            elapsed = self.check_elapsed(elapsed)
         rounds = _empty(len(rows), _INT64)
         found = begin_round(rows, observations, self.rounds, rounds)
         if found == EXCESSIVE:
             raise validation.too_large("observation")
-        features = self.estimator.observe(rows, observations, rounds, found == COMPLETE, contexts)
+        if not decides:
+            self.rounds[rows] -= 1
+            self.extra_rounds[rows] += 1
+            self._any_extra = True
+        if elapsed is not None:
+            self._pass_rounds(rows, elapsed)
+        if self._any_extra:
+            rounds = self.rounds[rows] + self.extra_rounds[rows]
+        if elapsed is None or elapsed.all():
+            features = self.estimator.observe(rows, observations, rounds, found == COMPLETE, contexts)
+        else:
+            features = self._look_again(rows, observations, rounds, elapsed == 0, contexts)
         if self._any_missing or found != COMPLETE:
             self._count_missing(rows, np.isnan(observations))
         if self._refits:
@@ -157,6 +187,47 @@ class Policy(Stateful):
                 features[refitted] = self.estimator.features_of(rows[refitted], rounds[refitted], features[refitted])
         return rows, rounds, self._contiguous_features(features, len(rows)) if self._checks_arrays else features
 
+    def check_elapsed(self, elapsed: Ints) -> Ints | None:
+        """Return the steps (n,) since the last round, or None if they are those of consecutive rounds or do not matter.
+
+        Raises an error if a second observation of the same moment is not possible.
+        """
+        if not self.estimator.uses_time or (elapsed == 1).all():
+            return None
+        if not elapsed.all() and type(self.estimator).look_again is Estimator.look_again:
+            expected = "a whole number of at least 1, because this agent cannot observe the same moment twice"
+            raise invalid("elapsed", expected, "0")
+        return elapsed
+
+    def _pass_rounds(self, rows: Ints, elapsed: Ints) -> None:
+        """Let the estimator process the rounds between the last one and the one that has just begun."""
+        gaps = np.flatnonzero(elapsed > 1)
+        if len(gaps) == 0:
+            return
+        late = rows[gaps]
+        last = self.rounds[late] + self.extra_rounds[late] - 1
+        passed = self.estimator.pass_rounds(late, last, elapsed[gaps] - 1) - last
+        self.extra_rounds[late] += passed
+        self._any_extra = True
+        if passed.any():
+            self.missing_counts[late] += passed[:, None]
+            self.missing_streaks[late] += passed[:, None]
+            self._any_missing = True
+
+    def _look_again(
+        self, rows: Ints, observations: Floats, rounds: Ints, again: Mask, contexts: Floats | None
+    ) -> Floats:
+        """Process observations of which those marked in `again` (n,) are second ones of the same moment."""
+        features = np.empty((len(rows), self.estimator.dimension))
+        revealed = None if contexts is None else contexts[again]
+        features[again] = self.estimator.look_again(rows[again], observations[again], rounds[again], revealed)
+        if not again.all():
+            rest = ~again
+            revealed = None if contexts is None else contexts[rest]
+            complete = classify_values(observations[rest]) == COMPLETE
+            features[rest] = self.estimator.observe(rows[rest], observations[rest], rounds[rest], complete, revealed)
+        return features
+
     def decide(
         self,
         observations: Floats,
@@ -165,8 +236,12 @@ class Policy(Stateful):
         available: Mask | None = None,
         costs: Floats | None = None,
         rows: Ints | None = None,
+        elapsed: Ints | None = None,
     ) -> Choices:
-        """Observe y_t (n, k) and choose an arm for every stream in `rows`. `costs` (n, K) are those of the arms."""
+        """Observe y_t (n, k) and choose an arm for every stream in `rows`.
+
+        `costs` (n, K) are those of the arms, and `elapsed` (n,) the steps since the last round, 1 by default.
+        """
         rows = self.all_rows if rows is None else rows
         if available is None:
             available = self.active if rows is self.all_rows else self.active[rows]
@@ -174,7 +249,7 @@ class Policy(Stateful):
             available = self.check_affordable(rows, costs, available)
         elif self.budgets is not None:
             raise invalid("costs", "the costs of all arms, because the agent has a budget", "none")
-        rows, rounds, features = self.observe(observations, contexts=contexts, rows=rows)
+        rows, rounds, features = self.observe(observations, contexts=contexts, rows=rows, elapsed=elapsed)
         arms = _empty(len(rows), _INT64)
         keys = self._keys if rows is self.all_rows else self._keys[rows]
         if self._distribution is not None and costs is None:
@@ -216,7 +291,7 @@ class Policy(Stateful):
         after the other. Returns None and changes nothing if a component needs the rewards before the next decision, or
         if an observation will be refused.
         """
-        count, rounds = len(observations), self.rounds + 1
+        count, rounds = len(observations), self.rounds + self.extra_rounds + 1
         if not self._plays_many_rounds or self._distribution is None or self.budgets is not None:
             return None
         if contexts is None and self.estimator.reveals_context:
@@ -248,6 +323,7 @@ class Policy(Stateful):
         propensities: Floats | None = None,
         branches: Ints | None = None,
         costs: Floats | None = None,
+        elapsed: Ints | None = None,
         scored: bool = True,
     ) -> Choices:
         """Process a round of all streams in which another policy chose the `arms` (n,).
@@ -258,7 +334,7 @@ class Policy(Stateful):
         they are not given, the probabilities of this policy are used. `branches` (n,) are the marks of the decisions,
         and `costs` (n, K) the costs of all arms.
         """
-        rows, rounds, features = self.observe(observations, contexts=contexts)
+        rows, rounds, features = self.observe(observations, contexts=contexts, elapsed=elapsed)
         if available is None:
             available = self.active
         own = self.learner.weighs_propensity and propensities is None
@@ -419,7 +495,7 @@ class Policy(Stateful):
 
     def health(self, row: int) -> tuple[dict[str, object], list[str]]:
         """Return the facts (by name) and the notes of all components about stream `row`."""
-        entries = int(self.rounds[row]) * self.streams.observed
+        entries = int(self.rounds[row] + self.extra_rounds[row]) * self.streams.observed
         facts: dict[str, object] = {
             "share of entries not seen": float(self.missing_counts[row].sum() / max(1, entries)),
             "rounds since each entry was seen": self.missing_streaks[row].tolist(),
@@ -429,6 +505,8 @@ class Policy(Stateful):
             for i, rounds in enumerate(self.missing_streaks[row])
             if rounds >= LONG_SILENCE
         ]
+        if not self.estimator.uses_time:
+            facts["time between rounds"] = "does not matter, because no filter predicts the context"
         for part in (self.estimator, self.learner):
             part_facts, part_notes = part.health(row)
             facts |= part_facts
@@ -467,9 +545,10 @@ class Policy(Stateful):
 
     def check(self, state: State, count: int) -> None:
         super().check(state, count)
+        all_rounds = {"rounds": np.asarray(state["rounds"]) + np.asarray(state["extra_rounds"])}
         for prefix, part in (("learner", self.learner), ("estimator", self.estimator)):
             # The estimator may compare its state with that of the learner, whose arrays keep their prefix.
-            part.check(state | _part_of_state(prefix, state), count)
+            part.check(state | all_rounds | _part_of_state(prefix, state), count)
         if guardrails := _part_of_state("guardrails", state):
             own = {name: state[name] for name in ("rounds", "active")}
             (self.guardrails or StreamGuardrails(self.streams)).check(own | guardrails, count)
@@ -487,7 +566,7 @@ class Policy(Stateful):
         self._use_guardrails(self.guardrails)
 
     def integer_bounds(self, state: State) -> IntegerBounds:
-        rounds = (0, np.asarray(state["rounds"])[:, None])
+        rounds = (0, (np.asarray(state["rounds"]) + np.asarray(state["extra_rounds"]))[:, None])
         return {"missing_counts": rounds, "missing_streaks": rounds}
 
     def check_consistency(self, state: State) -> None:
@@ -496,6 +575,7 @@ class Policy(Stateful):
 
     def rebuild_caches(self, rows: Ints | None = None) -> None:
         self._any_missing = bool(self.missing_streaks.any())
+        self._any_extra = bool(self.extra_rounds.any())
 
     def resize(self, streams: StreamBatch) -> None:
         super().resize(streams)

@@ -25,7 +25,7 @@ from halfseen.errors import SaveFileError, invalid
 from halfseen.models.linear_gaussian import LinearGaussianModel
 from halfseen.reports.files import write_atomically
 
-AGENT_KIND, FLEET_KIND, VERSION = "halfseen agent", "halfseen fleet", 3
+AGENT_KIND, FLEET_KIND, VERSION = "halfseen agent", "halfseen fleet", 4
 OLDEST = 2  # the oldest save version that can be read; `loading` adds the arrays that it does not have
 _HEADER = "header.json"
 _MODEL_FIELDS = ("transition", "process_cov", "observation_cov", "observation", "initial_mean", "initial_cov")

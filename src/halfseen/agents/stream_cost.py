@@ -111,7 +111,7 @@ def _blup(k: int, K: int, options: Mapping[str, Any]) -> _EstimatorCost:
     running = isinstance(options["context_cov"], str)
     d = k if running else max((k, *_shape(options["context_cov"])[-1:]))
     numbers = k * k + 2 * k * d + d * d + (2 * k * k if running else 0)
-    return _EstimatorCost(d, numbers, 120 * k**3 + 4 * d * d * k)  # an eigendecomposition and a pseudo-inverse
+    return _EstimatorCost(d, numbers, 12 * k**3 + 4 * d * d * k)  # an eigendecomposition and a pseudo-inverse
 
 
 def _filter(k: int, d: int) -> tuple[float, float]:

@@ -7,7 +7,7 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import ArrayLike
 
-from halfseen.components import Estimator, IntegerBounds, State, StreamBatch
+from halfseen.components import LONGEST_GAP, Estimator, IntegerBounds, State, StreamBatch, observe_nothing
 from halfseen.estimators.windowed_em import enough_seen, initial_filters, window_length
 from halfseen.kernels.emkf import add_pairs, add_pairs_ahead, maximise
 from halfseen.kernels.random import Floats, Ints
@@ -40,6 +40,7 @@ class Emkf(Estimator):
 
     coordinates = "canonical"
     nested = ("_bank",)
+    uses_time = True
     state_names = ("last_mean", "window_start_mean", "outer_sum", "lagged_outer_sum", "rounds_seen")
 
     def __init__(
@@ -61,6 +62,9 @@ class Emkf(Estimator):
         self.lagged_outer_sum = np.zeros((streams.count, latent, latent))
         self.rounds_seen = np.zeros(streams.count, dtype=np.int64)  # rounds of the window with an observed entry
 
+    def forecast(self, row: int, horizon: int) -> tuple[Floats, Floats]:
+        return self._bank.forecast(row, horizon)
+
     def integer_bounds(self, state: State) -> IntegerBounds:
         return {"rounds_seen": (0, np.minimum(self._window, state["rounds"]))}
 
@@ -68,6 +72,11 @@ class Emkf(Estimator):
         self, rows: Ints, observations: Floats, rounds: Ints, complete: bool, contexts: Floats | None
     ) -> Floats:
         means = self._bank.observe(rows, observations, complete)
+        self._add_round(rows, observations, rounds, complete)
+        return means
+
+    def _add_round(self, rows: Ints, observations: Floats, rounds: Ints, complete: bool) -> None:
+        """Add a round to the windows, after it has been filtered."""
         round_in_window = rounds % self._window
         opens = (round_in_window == 1).astype(np.int64)
         add_pairs(
@@ -77,6 +86,25 @@ class Emkf(Estimator):
         self.rounds_seen[rows] = np.where(opens, 0, self.rounds_seen[rows]) + seen
         if not round_in_window.all():
             self._refit(rows[round_in_window == 0])
+
+    def pass_rounds(self, rows: Ints, rounds: Ints, missing: Ints) -> Ints:
+        """Process short gaps as rounds in which nothing is seen. A long gap ends the window."""
+        long = missing > LONGEST_GAP
+        observe_nothing(self, rows[~long], rounds[~long], missing[~long], self._bank.observation_cov.shape[-1])
+        passed = rounds + missing
+        if long.any():
+            length = (rounds[long] - 1) % self._window + 1
+            for row, rounds_of_window in zip(rows[long], length.tolist(), strict=True):
+                if rounds_of_window < self._window:
+                    self._refit(np.array([row]), rounds_of_window)
+            self._bank.pass_rounds(rows[long], missing[long])
+            passed[long] = rounds[long] + self._window - length
+        return passed
+
+    def look_again(self, rows: Ints, observations: Floats, rounds: Ints, contexts: Floats | None) -> Floats:
+        """Update the belief by a second look, which counts as a round of its own in the window."""
+        means = self._bank.look_again(rows, observations)
+        self._add_round(rows, observations, rounds, False)
         return means
 
     def observe_rounds(self, observations: Floats, rounds: Ints, contexts: Floats | None, features: Floats) -> None:
@@ -103,8 +131,10 @@ class Emkf(Estimator):
                 self._refit(np.arange(len(rounds)))
             start = stop
 
-    def _refit(self, ended: Ints) -> None:
+    def _refit(self, ended: Ints, length: int | None = None) -> None:
         """Do the M-step for streams whose window has ended, if enough rounds of the window were observed.
+
+        `length` is the number of rounds of the window, if a gap has ended it early.
 
         In a window with few observations the filtered means only repeat the model.
         """
@@ -115,6 +145,6 @@ class Emkf(Estimator):
                 self.lagged_outer_sum[informative],
                 self.window_start_mean[informative],
                 self.last_mean[informative],
-                self._window - 1,
+                (length or self._window) - 1,
             )
             self._bank.replace_model(informative, transition, process_cov)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from halfseen.components import Mask, State, Stateful, StreamBatch, resized
 from halfseen.errors import invalid
-from halfseen.kernels.kalman import advance_gain, advance_mean, advance_means
+from halfseen.kernels.kalman import advance_gain, advance_mean, advance_means, predict_ahead
 from halfseen.kernels.random import Floats, Ints
 
 _MODEL = ("transition", "process_cov", "observation_cov")
@@ -64,6 +64,41 @@ class FilterBank(Stateful):
             self._advance_covariances(rows, observations, complete)
         advance_mean(rows, self.group, self.transition, self.gain, self.mean, observations)
         return self.mean.copy() if len(self.mean) == 1 == len(rows) else self.mean.take(rows, axis=0)
+
+    def pass_rounds(self, rows: Ints, missing: Ints) -> None:
+        """Predict the distinct streams `rows` over `missing` (n,) rounds, at least one each, without observations."""
+        for steps in np.unique(missing).tolist():
+            part = groups = rows[missing == steps]
+            if self._grouped:
+                groups = self._groups_to_advance(part, np.ones((len(part), 1), np.bool_))[0]
+            else:
+                groups = self.group[part]
+            predict_ahead(
+                steps, groups, part, self.group, self.transition, self.process_cov, self.cov, self.frozen, self.mean
+            )
+        self._steady = False
+
+    def look_again(self, rows: Ints, observations: Floats) -> Floats:
+        """Update the distinct streams `rows` by a second observation of the same moment, and return their means."""
+        seen, groups = ~np.isnan(observations), self.group[rows]
+        if self._grouped:
+            groups, seen = self._groups_to_advance(rows, seen)
+        count, d = len(groups), self.mean.shape[1]
+        identity, zeros = np.tile(np.eye(d), (count, 1, 1)), np.zeros((count, d, d))
+        noise = np.repeat(self.observation_cov, count, axis=0) if self._shared_model else self.observation_cov[groups]
+        cov, gain, frozen = self.cov[groups], self.gain[groups], np.zeros(count, dtype=np.bool_)
+        advance_gain(np.arange(count), identity, zeros, noise, cov, gain, frozen, seen)
+        self.cov[groups], self.gain[groups], self.frozen[groups] = cov, gain, False
+        self._steady = False
+        advance_mean(rows, self.group, identity[:1], self.gain, self.mean, observations)
+        return self.mean.take(rows, axis=0)
+
+    def forecast(self, row: int, horizon: int) -> tuple[Floats, Floats]:
+        """Return mean (h, d) and covariance (h, d, d) of the context 1, ..., `horizon` rounds ahead."""
+        model = 0 if self._shared_model else row
+        return predicted(
+            self.transition[model], self.process_cov[model], self.mean[row], self.cov[self.group[row]], horizon
+        )
 
     def _advance_covariances(self, rows: Ints, observations: Floats, complete: bool) -> None:
         groups, seen = rows, np.ones(observations.shape, np.bool_) if complete else ~np.isnan(observations)
@@ -192,6 +227,18 @@ class FilterBank(Stateful):
         if not self._shared_model:
             self.group = np.arange(streams.count)
         self._count_users()
+
+
+def predicted(
+    transition: Floats, process_cov: Floats, mean: Floats, cov: Floats, horizon: int
+) -> tuple[Floats, Floats]:
+    """Return mean (h, d) and covariance (h, d, d) of a context 1, ..., `horizon` steps ahead."""
+    means, covs = np.empty((horizon, len(mean))), np.empty((horizon, *cov.shape))
+    for j in range(horizon):
+        mean, moved = transition @ mean, transition @ cov @ transition.T + process_cov
+        cov = 0.5 * (moved + moved.T)
+        means[j], covs[j] = mean, cov
+    return means, covs
 
 
 def _observation_patterns(groups: Ints, seen: Mask) -> tuple[Ints, Ints, Ints]:

@@ -6,7 +6,7 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from halfseen.components import Estimator, StreamBatch
+from halfseen.components import LONGEST_GAP, Estimator, StreamBatch, observe_nothing
 from halfseen.errors import invalid
 from halfseen.kernels.hidden_markov import filter_and_learn, fit_start, log_likelihood
 from halfseen.kernels.random import Floats, Ints, Purpose, uniforms
@@ -68,6 +68,7 @@ class Hmm(Estimator):
     """
 
     coordinates = "none"
+    uses_time = True
     recorded = ("first_observations",)
     state_names = ("first_observations", *Chain._fields)
 
@@ -109,6 +110,12 @@ class Hmm(Estimator):
                 if t in self._restart_rounds:
                     self._restart(chains, int(row), int(t))
         return np.array(chains.belief[rows])
+
+    def pass_rounds(self, rows: Ints, rounds: Ints, missing: Ints) -> Ints:
+        """Process rounds in which nothing is seen. A chain that is not observed soon forgets, so long gaps are cut."""
+        missing = np.minimum(missing, LONGEST_GAP)
+        observe_nothing(self, rows, rounds, missing, self.first_observations.shape[2])
+        return rounds + missing
 
     def resize(self, streams: StreamBatch) -> None:
         super().resize(streams)

@@ -29,6 +29,7 @@ class Kalman(Estimator):
 
     coordinates = "context"
     nested = ("_bank",)
+    uses_time = True
 
     def __init__(
         self,
@@ -67,7 +68,24 @@ class Kalman(Estimator):
     def observe(
         self, rows: Ints, observations: Floats, rounds: Ints, complete: bool, contexts: Floats | None
     ) -> Floats:
-        means = self._bank.observe(rows, observations, complete)
+        return self._original(rows, self._bank.observe(rows, observations, complete))
+
+    def pass_rounds(self, rows: Ints, rounds: Ints, missing: Ints) -> Ints:
+        self._bank.pass_rounds(rows, missing)
+        return rounds
+
+    def look_again(self, rows: Ints, observations: Floats, rounds: Ints, contexts: Floats | None) -> Floats:
+        return self._original(rows, self._bank.look_again(rows, observations))
+
+    def forecast(self, row: int, horizon: int) -> tuple[Floats, Floats]:
+        means, covs = self._bank.forecast(row, horizon)
+        if self._to_original is None:
+            return means, covs
+        T = self._to_original[0 if len(self._to_original) == 1 else row]
+        return means @ T.T, T @ covs @ T.T
+
+    def _original(self, rows: Ints, means: Floats) -> Floats:
+        """Return filtered means in the coordinates of the model."""
         if self._to_original is None:
             return means
         maps = self._to_original if len(self._to_original) == 1 else self._to_original[rows]

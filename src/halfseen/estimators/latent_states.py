@@ -7,7 +7,7 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import ArrayLike
 
-from halfseen.components import Estimator, IntegerBounds, Learner, State, StreamBatch
+from halfseen.components import LONGEST_GAP, Estimator, IntegerBounds, Learner, State, StreamBatch, observe_nothing
 from halfseen.errors import invalid
 from halfseen.kernels.random import Floats, Ints
 from halfseen.learners.known import Known
@@ -46,6 +46,7 @@ class LatentStates(Estimator):
     """
 
     coordinates = "none"
+    uses_time = True
     state_names = ("log_beliefs", "log_likelihoods", "last_round", "discarded_rewards")
     per_stream = ("_std", "_log_F", "_log_start")
 
@@ -93,6 +94,12 @@ class LatentStates(Estimator):
         belief = np.where((rounds == 1)[:, None], self._log_start[rows], predicted)
         self.log_beliefs[rows, index], self.log_likelihoods[rows, index], self.last_round[rows] = belief, 0.0, rounds
         return np.asarray(np.exp(belief))
+
+    def pass_rounds(self, rows: Ints, rounds: Ints, missing: Ints) -> Ints:
+        """Process rounds without a reward. A chain soon forgets, so long gaps are cut."""
+        missing = np.minimum(missing, LONGEST_GAP)
+        observe_nothing(self, rows, rounds, missing, 0)
+        return rounds + missing
 
     def update_from_rewards(self, rows: Ints, rounds: Ints, arms: Ints, rewards: Floats, learner: Learner) -> None:
         memory = self.log_beliefs.shape[1]

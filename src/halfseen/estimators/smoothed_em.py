@@ -7,7 +7,7 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import ArrayLike
 
-from halfseen.components import Estimator, StreamBatch
+from halfseen.components import LONGEST_GAP, Estimator, StreamBatch, observe_nothing
 from halfseen.estimators.windowed_em import enough_seen, initial_filters, window_length
 from halfseen.kernels.kalman import MAX_VARIANCE
 from halfseen.kernels.random import Floats, Ints
@@ -44,6 +44,7 @@ class SmoothedEm(Estimator):
 
     coordinates = "canonical"
     nested = ("_bank",)
+    uses_time = True
     recorded = ("window_observations",)
     state_names = ("window_observations", "window_start_mean", "window_start_cov")
 
@@ -69,6 +70,11 @@ class SmoothedEm(Estimator):
         self, rows: Ints, observations: Floats, rounds: Ints, complete: bool, contexts: Floats | None
     ) -> Floats:
         means = self._bank.observe(rows, observations, complete)
+        self._add_round(rows, observations, rounds)
+        return means
+
+    def _add_round(self, rows: Ints, observations: Floats, rounds: Ints) -> None:
+        """Add a round to the windows, after it has been filtered."""
         round_in_window = rounds % self._window
         self.window_observations[rows, round_in_window - 1] = observations
         if not round_in_window.all():
@@ -76,9 +82,36 @@ class SmoothedEm(Estimator):
             rounds_seen = (~np.isnan(self.window_observations[ended])).any(axis=2).sum(axis=1)
             self._refit(ended[enough_seen(rounds_seen, self._window)])
             self.window_start_mean[ended], self.window_start_cov[ended] = self._bank.mean[ended], self._bank.cov[ended]
+
+    def pass_rounds(self, rows: Ints, rounds: Ints, missing: Ints) -> Ints:
+        """Process short gaps as rounds in which nothing is seen. A long gap ends the window."""
+        long = missing > LONGEST_GAP
+        observe_nothing(self, rows[~long], rounds[~long], missing[~long], self.window_observations.shape[2])
+        passed = rounds + missing
+        if long.any():
+            late = rows[long]
+            length = (rounds[long] - 1) % self._window + 1
+            for row, rounds_of_window in zip(late, length.tolist(), strict=True):
+                if rounds_of_window < self._window:
+                    seen = ~np.isnan(self.window_observations[row, :rounds_of_window])
+                    if enough_seen(seen.any(axis=1).sum(), self._window):
+                        self._refit(np.array([row]), rounds_of_window)
+            self._bank.pass_rounds(late, missing[long])
+            cov = self._bank.state(late)["cov"]
+            self.window_start_mean[late], self.window_start_cov[late] = self._bank.mean[late], cov
+            passed[long] = rounds[long] + self._window - length
+        return passed
+
+    def look_again(self, rows: Ints, observations: Floats, rounds: Ints, contexts: Floats | None) -> Floats:
+        """Update the belief by a second look, which counts as a round of its own in the window."""
+        means = self._bank.look_again(rows, observations)
+        self._add_round(rows, observations, rounds)
         return means
 
-    def _refit(self, ended: Ints) -> None:
+    def forecast(self, row: int, horizon: int) -> tuple[Floats, Floats]:
+        return self._bank.forecast(row, horizon)
+
+    def _refit(self, ended: Ints, length: int | None = None) -> None:
         bank = self._bank
         transition, process_cov, _, _, _, _, mean, cov = em_windows(
             bank.transition[ended],
@@ -86,7 +119,7 @@ class SmoothedEm(Estimator):
             bank.observation_cov[ended],
             self.window_start_mean[ended],
             self.window_start_cov[ended],
-            self.window_observations[ended],
+            np.ascontiguousarray(self.window_observations[ended, :length]),
             iterations=self._iterations,
             update_R=FIXED,
             update_initial=False,

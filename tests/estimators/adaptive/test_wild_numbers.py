@@ -1,5 +1,7 @@
 """Weights on numbers far from their prediction: a single wild number costs little, and ordinary ones change nothing."""
 
+import copy
+
 import numpy as np
 import pytest
 
@@ -37,6 +39,30 @@ def test_innovations_within_three_standard_deviations_change_nothing():
         for one, other in zip(*beliefs, strict=True):
             np.testing.assert_array_equal(one, other)
     assert outside < 50
+
+
+@pytest.mark.parametrize(("deviation", "unchanged"), [(-2.9, True), (0.5, True), (2.9, True), (3.5, False)])
+def test_rewards_within_three_standard_deviations_are_learnt_without_weights(deviation, unchanged):
+    """The weight is 1 at the prediction of the last fit, so moving this prediction to the reward removes the weight."""
+    rng = np.random.default_rng(6)
+    agent = hs.make("adaptive", observed=2, arms=2, seed=1, refit="manual")
+    ys = rng.normal(size=(40, 2))
+    agent.fold(ys, rng.integers(2, size=40), ys[:, 0] + 0.3 * rng.normal(size=40))
+    agent.refit()
+    weighted, row, arm = agent.policy.learner, np.array([0]), np.array([1])
+    p = int(weighted.latent_dims[0]) + 1
+    features = np.zeros((1, weighted.mean.shape[1] // 2))
+    features[0, :p] = [1.0, *rng.normal(size=p - 1)]
+    c, at = features[0, :p], slice(p, 2 * p)
+    variance = weighted.replacement_data(row, arm)[0, 0] + weighted.fit_var[0, at] @ c**2
+    predicted = weighted.fit_mean[0, at] @ c
+    reward = predicted + deviation * np.sqrt(variance)
+    unweighted = copy.deepcopy(weighted)
+    unweighted.fit_mean[0, p] += reward - predicted
+    for learner in (weighted, unweighted):
+        learner.learn(row, features, arm, np.array([reward + learner.reward_origin[0]]))
+    assert np.array_equal(weighted.mean, unweighted.mean) == unchanged
+    assert np.array_equal(weighted.cov, unweighted.cov) == unchanged
 
 
 def test_a_wild_entry_is_nearly_ignored_and_the_belief_becomes_less_certain():

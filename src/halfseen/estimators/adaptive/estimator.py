@@ -7,15 +7,28 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from halfseen.components import MAX_COUNT, Estimator, IntegerBounds, Learner, Mask, State, Stateful, StreamBatch
+from halfseen.components import (
+    LONGEST_GAP,
+    MAX_COUNT,
+    Estimator,
+    IntegerBounds,
+    Learner,
+    Mask,
+    State,
+    Stateful,
+    StreamBatch,
+    observe_nothing,
+)
 from halfseen.errors import invalid
 from halfseen.estimators.adaptive.candidate_models import CandidateModels
-from halfseen.estimators.adaptive.history import History
+from halfseen.estimators.adaptive.history import BREAK, MISSING, History
 from halfseen.estimators.adaptive.upgrade import upgrade_arrays
+from halfseen.estimators.filter_bank import predicted
 from halfseen.kernels.adaptive import (
     MAX_CONTEXT,
     filter_round,
     kalman_step,
+    predict_ahead,
     refit_due,
     store_rewards,
     stored_features,
@@ -50,7 +63,12 @@ ROUNDS_AFTER_CHANGE = 10  # a change is assumed to have happened this many round
 SPIKE = 20.0  # an entry this many standard deviations of a step away from both neighbours is left out of all fits
 RECENT_CHANGE = 500  # rounds for which `health` mentions a change
 
-_REGIME_ARRAYS = ("regime_start", "start_sum", "start_count")  # modified only when a change of the dynamics is detected
+_REGIME_ARRAYS = (
+    "regime_start",
+    "gap_rounds",
+    "start_sum",
+    "start_count",
+)  # modified only when a change of the dynamics is detected
 _MODEL_ARRAYS = (  # the result of identification; the rest of the state follows from it and the history
     "latent_dims", "transition", "process_cov", "observation_cov", "centre", "scale", "shift", "origin_at_start",
     "uses_raw_observation", "uses_level", "is_robust", "learns_on_filtered", "identified", "identifications",
@@ -80,10 +98,12 @@ class Adaptive(Estimator):
     """
 
     coordinates = "none"
+    scales_observations = True
+    uses_time = True
     state_names = (
         "latent_dims", "transition", "process_cov", "observation_cov", "belief_mean", "centre", "scale", "shift",
         "origin_at_start", "start_sum", "start_count", "uses_raw_observation", "identified", "identifications",
-        "next_identification", "next_arm_fit", "surprise", "regime_start", "detected_changes",
+        "next_identification", "next_arm_fit", "surprise", "regime_start", "gap_rounds", "detected_changes",
         "failed_identifications", "discarded_rewards", "regime_rewards", "learns_on_filtered", "uses_level",
         "wild_entries", "is_robust",
     )  # fmt: skip
@@ -132,6 +152,7 @@ class Adaptive(Estimator):
         # When the next identification and the next arm fit are due, and the results so far.
         self.identified = np.zeros(count, dtype=np.bool_)  # whether there is a model
         self.regime_start = np.zeros(count, dtype=np.int64)  # number of rounds before the last detected change
+        self.gap_rounds = np.zeros(count, dtype=np.int64)  # rounds of gaps since `regime_start`
         self.identifications = np.zeros(count, dtype=np.int64)
         self.next_identification = np.full(count, self._first)  # due after this many rounds since `regime_start`
         self.regime_rewards = np.zeros(count, dtype=np.int64)  # rewards since `regime_start`
@@ -147,6 +168,7 @@ class Adaptive(Estimator):
         return {
             "latent_dims": (self._streams.observed, self.candidates.max_dimension),
             "regime_start": (0, np.maximum(rounds - 1, 0)),
+            "gap_rounds": (0, rounds),
             "regime_rewards": (0, rounds),
             "discarded_rewards": (0, rounds),
         }
@@ -190,6 +212,46 @@ class Adaptive(Estimator):
             self.wild_entries, features,
         )  # fmt: skip
         return features
+
+    def pass_rounds(self, rows: Ints, rounds: Ints, missing: Ints) -> Ints:
+        """Process short gaps as rounds in which nothing is seen. After a long gap another series begins."""
+        long = missing > LONGEST_GAP
+        observe_nothing(self, rows[~long], rounds[~long], missing[~long], self._streams.observed)
+        if long.any():
+            late = rows[long]
+            self._update_beliefs(late, self.history.stored_rounds[late] - 1)
+            self.history.pass_long_gap(late)
+            predict_ahead(
+                late, missing[long], self.latent_dims, self.transition, self.process_cov, self.belief_mean, self._cov
+            )
+        passed = np.where(long, 1, missing)
+        for row, count in zip(rows[~long].tolist(), passed[~long].tolist(), strict=True):
+            stored = int(self.history.stored_rounds[row])
+            self.history.gaps[row, stored - count : stored] = MISSING
+        self.gap_rounds[rows] += passed
+        return rounds + passed
+
+    def look_again(self, rows: Ints, observations: Floats, rounds: Ints, contexts: Floats | None) -> Floats:
+        """Update the belief by a second look, which counts as a round of its own in the history."""
+        models = self.transition[rows], self.process_cov[rows]
+        for row in rows.tolist():
+            d = int(self.latent_dims[row])
+            self.transition[row, : d * d], self.process_cov[row] = np.eye(d).ravel(), 0.0
+        features = self.observe(rows, observations, rounds, False, contexts)
+        self.transition[rows], self.process_cov[rows] = models
+        return features
+
+    def forecast(self, row: int, horizon: int) -> tuple[Floats, Floats]:
+        model, p = self.parameters(row), self.dimension
+        d = len(model.D)
+        cov = self._cov[row, : d * d].reshape(d, d)
+        means, covs = np.zeros((horizon, p)), np.zeros((horizon, p, p))
+        means[:, 0] = 1.0
+        means[:, 1 : d + 1], covs[:, 1 : d + 1, 1 : d + 1] = predicted(
+            model.D, model.Q, self.belief_mean[row, :d], cov, horizon
+        )
+        means[:, 1:] += self.shift[row]
+        return means, covs
 
     def _features(self, rows: Ints) -> Floats:
         features = np.empty((len(rows), self.dimension))
@@ -280,9 +342,9 @@ class Adaptive(Estimator):
         """Return for each stream whether a refit is due, and whether a change of the dynamics is detected."""
         due, changed, history = np.empty(len(rows), np.bool_), np.empty(len(rows), np.bool_), self.history
         refit_due(
-            rows, history.dropped_rounds, history.stored_rounds, self.regime_start, self.next_identification,
-            self.regime_rewards, self.next_arm_fit, self.surprise, CHANGE_THRESHOLD, self.identified,
-            CHANGE_MIN_ROUNDS, changed, due,
+            rows, history.dropped_rounds, history.stored_rounds, self.regime_start + self.gap_rounds,
+            self.next_identification, self.regime_rewards, self.next_arm_fit, self.surprise, CHANGE_THRESHOLD,
+            self.identified, CHANGE_MIN_ROUNDS, changed, due,
         )  # fmt: skip
         return due, changed
 
@@ -307,8 +369,9 @@ class Adaptive(Estimator):
             self._fit_arms(row)
 
     def _age(self, row: int) -> int:
-        """Return the number of rounds since `regime_start`."""
-        return int(self.history.dropped_rounds[row] + self.history.stored_rounds[row] - self.regime_start[row])
+        """Return the number of rounds since `regime_start`, without those of gaps."""
+        rounds = self.history.dropped_rounds[row] + self.history.stored_rounds[row]
+        return int(rounds - self.regime_start[row] - self.gap_rounds[row])
 
     def window(self, row: int) -> tuple[Floats, Ints, Floats, slice]:
         """Return observations, arms, rewards and positions of the stored rounds that are used for fitting."""
@@ -370,6 +433,7 @@ class Adaptive(Estimator):
         """Drop the model and the history before a change of the dynamics."""
         self.history.drop_oldest(row, max(0, int(self.history.stored_rounds[row]) - ROUNDS_AFTER_CHANGE))
         self.regime_start[row] = self.history.dropped_rounds[row]
+        self._count_gap_rounds(row)
         self.detected_changes[row] += 1
         ys = self.history.observations[row, : self.history.stored_rounds[row]]
         self.start_sum[row], self.start_count[row] = np.nansum(ys, axis=0), (~np.isnan(ys)).sum(axis=0)
@@ -382,7 +446,17 @@ class Adaptive(Estimator):
         self._learner.use_fit(row, self._streams.observed, None)
         self._fit_arms(row)
 
+    def _count_gap_rounds(self, row: int) -> None:
+        """Count the rounds of gaps in the history, which begins at `regime_start`."""
+        self.gap_rounds[row] = np.count_nonzero(self.history.gaps[row, : self.history.stored_rounds[row]])
+
     # ------------------------------------------------------------------ identification
+
+    def _scaled(self, row: int, ys: Floats, window: slice) -> Floats:
+        """Return observations (n, k) in the units of the model, with infinite entries where another series begins."""
+        y = np.ascontiguousarray((ys - self.centre[row]) / self.scale[row])
+        y[self.history.gaps[row, window] == BREAK] = np.inf
+        return y
 
     def _identify(self, row: int) -> bool:
         """Identify a model from the history and use it. Returns False if identification fails."""
@@ -396,7 +470,7 @@ class Adaptive(Estimator):
         centre, scale = centre_and_scale(ys)
         before = self.centre[row].copy(), self.scale[row].copy()
         self.centre[row], self.scale[row] = centre, scale
-        y = np.ascontiguousarray((ys - centre) / scale)
+        y = self._scaled(row, ys, window)
         fits = self.candidates.fit(row, y, scale)
         level = self.candidates.fit_level(row, y, scale, in_use=bool(self.uses_level[row]))
         reward_history = self._learner.reward_history(arms, rewards)
@@ -471,6 +545,9 @@ class Adaptive(Estimator):
         for t in range(start, n):
             if t > start:
                 self._update_beliefs(rows, np.array([window.start + t - 1]))
+            if np.isinf(y[t, 0]):  # another series begins
+                self.belief_mean[row, :d], self._cov[row, : d * d] = found.model.m0, found.model.P0.ravel()
+                continue
             kalman_step(
                 row, d, self.transition, self.process_cov, self.observation_cov, self.belief_mean, self._cov, y[t],
                 bool(self.is_robust[row]), weights,
@@ -513,10 +590,11 @@ class Adaptive(Estimator):
         if restarted:
             self.history.drop_oldest(row, max(0, int(given["regime_start"]) - int(self.history.dropped_rounds[row])))
             self.regime_rewards[row] = self.history.reward_count(row)
+            self._count_gap_rounds(row)
         _, arms, rewards, window = self.window(row)
         rewards = self._learner.without_wild(row, self.history.features[row, window], arms, rewards)
         for key, (owner, name) in self._model_arrays().items():
-            if restarted or key not in _REGIME_ARRAYS:
+            if key != "gap_rounds" and (restarted or key not in _REGIME_ARRAYS):
                 getattr(owner, name)[row] = given[key]
         self._fold_history(row, rewards)
 
@@ -541,7 +619,7 @@ class Adaptive(Estimator):
             learner.use_fit(row, k, arm_fit, through_zero=through_zero)
             learner.fit_other(row, features, arms, rewards, arm_fit, **other)
             return
-        y = np.ascontiguousarray((without_spikes(ys) - self.centre[row]) / self.scale[row])
+        y = self._scaled(row, without_spikes(ys), window)
         found = rebuild_model(
             self.parameters(row),
             y,

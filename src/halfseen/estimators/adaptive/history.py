@@ -12,6 +12,8 @@ from halfseen.components import IntegerBounds, Mask, State, Stateful, StreamBatc
 from halfseen.errors import invalid
 from halfseen.kernels.random import Ints
 
+# Rounds that are part of a gap: a single round in which nothing was seen, or all rounds of a gap that is too long.
+MISSING, BREAK = 1, 2
 MIN_ENTRIES = 10  # more rounds or rewards than this are needed to call a series constant
 INITIAL_CAPACITY = 64  # rounds
 
@@ -24,10 +26,12 @@ class History(Stateful):
     memory is bounded.
     """
 
-    state_names = ("observations", "arms", "rewards", "features", "stored_rounds", "dropped_rounds")
+    state_names = ("observations", "arms", "rewards", "features", "gaps", "stored_rounds", "dropped_rounds")
     recorded = ("observations", "rewards")
     # The arrays with one position per round, and what they contain at positions that are not in use.
-    fill_values: ClassVar[Mapping[str, float]] = {"observations": np.nan, "arms": 0, "rewards": np.nan, "features": 0.0}
+    fill_values: ClassVar[Mapping[str, float]] = {
+        "observations": np.nan, "arms": 0, "rewards": np.nan, "features": 0.0, "gaps": 0,
+    }  # fmt: skip
 
     def __init__(self, streams: StreamBatch, rounds: int, width: int) -> None:
         count = streams.count
@@ -37,6 +41,7 @@ class History(Stateful):
         self.arms = np.empty((count, 0), dtype=np.int64)
         self.rewards = np.empty((count, 0))
         self.features = np.empty((count, 0, width))  # with which the reward of the round is learnt
+        self.gaps = np.empty((count, 0), dtype=np.int8)  # 0, MISSING or BREAK
         self.stored_rounds = np.zeros(count, dtype=np.int64)
         self.dropped_rounds = np.zeros(count, dtype=np.int64)  # before position 0
 
@@ -83,7 +88,8 @@ class History(Stateful):
 
     def integer_bounds(self, state: State) -> IntegerBounds:
         dropped = np.asarray(state["rounds"]) - np.asarray(state["stored_rounds"])
-        return {"stored_rounds": (0, state["arms"].shape[1]), "dropped_rounds": (dropped, dropped)}
+        counts = {"stored_rounds": (0, state["arms"].shape[1]), "dropped_rounds": (dropped, dropped)}
+        return counts | {"gaps": (0, BREAK)}
 
     def check_consistency(self, state: State) -> None:
         lengths = [state[name].shape[1] for name in self.fill_values]
@@ -105,6 +111,12 @@ class History(Stateful):
             array = getattr(self, name)
             array[rows, :capacity], array[rows, capacity:] = state[name], value
         self.stored_rounds[rows], self.dropped_rounds[rows] = state["stored_rounds"], state["dropped_rounds"]
+
+    def pass_long_gap(self, rows: Ints) -> None:
+        """Store one round for a gap that is too long to be part of a series."""
+        self.make_room(rows)
+        self.gaps[rows, self.stored_rounds[rows]] = BREAK
+        self.stored_rounds[rows] += 1
 
     def reward_count(self, row: int) -> int:
         """Return the number of stored rewards of a stream."""

@@ -20,6 +20,10 @@ def upgrade_arrays(arrays: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     level among the candidates yet.
     """
     new = dict(arrays)
+    if f"{prefix}regime_start" in new and f"{prefix}gap_rounds" not in new:  # no gaps before version 0.3.0
+        new[f"{prefix}gap_rounds"] = np.zeros_like(np.asarray(new[f"{prefix}regime_start"]))
+        if f"{prefix}arms" in new:  # a state, not a model
+            new[f"{prefix}gaps"] = np.zeros(np.shape(new[f"{prefix}arms"]), dtype=np.int8)
     first = f"{prefix}candidate_fitted"
     if "learner.through_zero" in new or "learner.fitted" not in new or first not in new:
         return new
