@@ -22,7 +22,7 @@ def table():
     return pd.DataFrame(
         {
             "y": rng.normal(size=ROWS),
-            "weather": rng.choice(["sun", "rain", "fog"], size=ROWS),
+            "weather": rng.permutation(["sun"] * 40 + ["rain"] * 30 + ["fog"] * 30),
             "when": pd.date_range("2026-01-01", periods=ROWS, freq="12h"),
             "a": rng.normal(size=ROWS),
             "b": rng.normal(size=ROWS),
@@ -41,13 +41,36 @@ def quietly(table, **options):
 def test_text_becomes_columns_of_zeros_and_ones(table, convert):
     table.loc[4, "weather"] = None
     features, notes = read_columns(convert(table)).features(["y", "weather"])
-    assert list(features) == ["y", "weather=fog", "weather=rain", "weather=sun"]
-    for text in ("fog", "rain", "sun"):
+    assert list(features) == ["y", "weather=fog", "weather=rain"]
+    for text in ("fog", "rain"):
         expected = np.where(table["weather"].isna(), np.nan, table["weather"] == text)
         np.testing.assert_array_equal(features[f"weather={text}"], expected.astype(float))
     assert notes == [
-        "column 'weather' contains text and becomes 3 columns of 0 and 1: 'weather=fog', 'weather=rain', 'weather=sun'"
+        "column 'weather' contains text and becomes 2 columns of 0 and 1: 'weather=fog', 'weather=rain' "
+        "('sun' is the reference)"
     ]
+
+
+@pytest.mark.parametrize(
+    ("texts", "columns"),
+    [
+        (["phone", "tablet", "phone"], {"device=tablet": [0, 1, 0]}),
+        (["tablet", "phone", None, "phone", "tablet"], {"device=tablet": [1, 0, np.nan, 0, 1]}),  # equally frequent
+        (["phone", "", "phone"], {"device=phone": [1, np.nan, 1]}),  # a single text has no reference
+    ],
+)
+def test_the_most_frequent_text_is_the_reference(texts, columns):
+    features, (note,) = read_columns({"device": texts}).features(["device"])
+    assert list(features) == list(columns)
+    for name, values in columns.items():
+        np.testing.assert_array_equal(features[name], np.array(values, dtype=float))
+    assert ("'phone' is the reference" in note) == ("device=tablet" in columns)
+
+
+def test_columns_of_a_text_are_not_collinear_with_the_intercept(table):
+    features, _ = read_columns(table).features(["weather"])
+    design = np.column_stack([np.ones(ROWS), *features.values()])
+    assert np.linalg.matrix_rank(design) == design.shape[1] == 3
 
 
 @pytest.mark.parametrize(
@@ -81,9 +104,9 @@ def test_a_mixture_of_numbers_and_text_and_too_many_texts_are_refused():
 
 
 def test_a_recorded_world_says_what_it_encoded_and_plays(table):
-    with pytest.warns(hs.HalfseenWarning, match="the table: column 'weather' contains text and becomes 3 columns"):
+    with pytest.warns(hs.HalfseenWarning, match="the table: column 'weather' contains text and becomes 2 columns"):
         world = hs.worlds.recorded(table, observed=["y", "weather"], rewards=["a", "b"])
-    assert world.observed_names == ("y", "weather=fog", "weather=rain", "weather=sun")
+    assert world.observed_names == ("y", "weather=fog", "weather=rain")
     result = hs.run(["ts-pco", "adaptive", "emkf-ts"], world=world, seeds=1)
     assert np.isfinite(result.tracks["recorded", "adaptive"].reward).all()
 
@@ -117,7 +140,7 @@ def test_a_compressed_file_is_read_like_a_plain_one(table, tmp_path):
     log = table.assign(arm=0, propensity=0.5, reward=1.0)
     log.to_csv(tmp_path / "log.csv.gz", index=False)
     evaluation = hs.evaluate(tmp_path / "log.csv.gz", "always:0", observed=["y", "weather"])
-    assert evaluation.warnings[0].startswith("column 'weather' contains text and becomes 3 columns of 0 and 1")
+    assert evaluation.warnings[0].startswith("column 'weather' contains text and becomes 2 columns of 0 and 1")
     (tmp_path / "broken.csv.gz").write_bytes(b"not compressed")
     with pytest.raises(hs.HalfseenError, match="table: expected a readable file"):
         quietly(tmp_path / "broken.csv.gz")
@@ -134,7 +157,7 @@ def test_the_command_line_prints_notes(table, tmp_path, capsys):
         == 0
     )
     shown = capsys.readouterr()
-    assert "note: column 'weather' contains text and becomes 3 columns" in shown.err
+    assert "note: column 'weather' contains text and becomes 2 columns" in shown.err
     assert "note: the rows were not in order of 'when' and have been sorted" in shown.err
     page = (tmp_path / "out/report.html").read_text()
     assert "--time when" in page

@@ -1,5 +1,6 @@
 """Worlds from generator functions: their rounds, their names, and what is refused."""
 
+import random
 import re
 
 import numpy as np
@@ -48,6 +49,45 @@ def test_a_registered_world_has_a_name_and_options():
     assert hs.worlds.named("narrow", observed=1).observed == 1
     with pytest.raises(hs.HalfseenError, match="World 'tide' has no option 'perod'"):
         hs.worlds.named("tide", perod=3)
+
+
+def unseeded(seed):
+    rng = np.random.default_rng()
+    while True:
+        yield [rng.normal()], [1.0, 0.0]
+
+
+def shares_random_numbers(seed):
+    random.seed(seed)
+    while True:
+        yield [random.random()], [1.0, 0.0]
+
+
+@pytest.mark.parametrize(("function", "at"), [(unseeded, 1), (shares_random_numbers, 2)])
+def test_rounds_that_differ_with_the_same_seed_are_refused(function, at):
+    world = hs.worlds.generated(function)
+    line = f"world '{function.__name__}', seed 3, round {at}: expected the same round whenever the seed is the same"
+    with pytest.raises(hs.HalfseenError, match=line):
+        hs.run("random", world=world, rounds=10, seeds=[3])
+
+
+def missing_at_times(seed):
+    yield [np.nan], [1.0, 0.0]
+    yield [1.0], [1.0, 0.0]
+
+
+def test_missing_entries_and_short_generators_begin():
+    rounds = hs.worlds.generated(missing_at_times).begin([0, 1]).advance(2)
+    assert np.isnan(rounds.observations[0]).all()
+
+
+def test_what_is_no_world_is_refused_with_the_way_to_make_one():
+    with pytest.raises(
+        hs.HalfseenError, match=r"a world \(hs.worlds.generated\(tide, ...\) makes one\), got <function"
+    ):
+        hs.run("random", world=tide, rounds=10, seeds=1)
+    with pytest.raises(hs.HalfseenError, match="these options, got an unexpected keyword argument 'reward_every'"):
+        hs.worlds.generated(tide, reward_every=24)
 
 
 def ends(seed):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -40,21 +41,24 @@ class Columns:
         """Return columns as features by name, and one sentence for each column that had to be encoded.
 
         A column of numbers is taken as it is. A column of dates becomes the number of days since the date in its first
-        row. A column of texts becomes one column of zeros and ones per text, called "name=text". An empty cell is NaN.
+        row. A column of texts becomes one column of zeros and ones, called "name=text", for every text except the most
+        frequent one, which is the reference: with a column for it, the columns would always sum to 1. An empty cell is
+        NaN.
         """
         features: dict[str, Floats] = {}
         notes = []
         for name in names:
             cells = self.as_given(name)
-            if _are_dates(cells):
+            if are_dates(cells):
                 seconds = self.times(name)
                 features[name] = (seconds - next(iter(seconds[~np.isnan(seconds)]), 0.0)) / _SECONDS_PER_DAY
                 notes.append(f"column '{name}' contains dates and is taken as time, in days since its first row")
-            elif _are_texts(cells):
-                encoded = self._one_hot(name, cells)
+            elif are_texts(cells):
+                encoded, reference = self._zeros_and_ones(name, cells)
                 features |= encoded
                 shown = ", ".join(f"'{column}'" for column in list(encoded)[:3])
                 shown += ", …" * (len(encoded) > 3)
+                shown += "" if reference is None else f" ('{reference}' is the reference)"
                 notes.append(
                     f"column '{name}' contains text and becomes {count(encoded, 'column')} of 0 and 1: {shown}"
                 )
@@ -62,17 +66,21 @@ class Columns:
                 features[name] = self[name]
         return features, notes
 
-    def _one_hot(self, name: str, cells: Any) -> dict[str, Floats]:
+    def _zeros_and_ones(self, name: str, cells: Any) -> tuple[dict[str, Floats], str | None]:
+        """Return the columns of a column of texts, and the text without a column. A single text has a column."""
         texts = [None if is_missing(cell) or not str(cell).strip() else str(cell).strip() for cell in cells]
-        categories = sorted({text for text in texts if text is not None})
+        rows = Counter(text for text in texts if text is not None)
+        categories = sorted(rows)
         if len(categories) > MOST_CATEGORIES:
             where = f"{self.source}, column '{name}'"
             raise invalid(where, f"numbers, or at most {MOST_CATEGORIES} different texts", f"{len(categories)} texts")
+        reference = max(categories, key=rows.__getitem__) if len(categories) > 1 else None
         missing = np.array([text is None for text in texts])
         return {
             f"{name}={category}": np.where(missing, np.nan, np.array([text == category for text in texts], dtype=float))
             for category in categories
-        }
+            if category != reference
+        }, reference
 
     def times(self, name: str, rows: Ints | None = None) -> Floats:
         """Return a column of times in seconds, with NaN for empty cells. Texts are dates and times in ISO 8601."""
@@ -183,9 +191,12 @@ def _cells(column: Any) -> Any:
     return np.where(column.is_null().to_numpy(), None, cells) if cells.dtype == object else cells
 
 
-def _are_dates(cells: Any) -> bool:
+def are_dates(cells: Any) -> bool:
     """Return whether the cells are dates: of a type of dates, or all texts in ISO 8601."""
-    array = np.asarray(cells)
+    try:
+        array = np.asarray(cells)
+    except ValueError:  # lists of different lengths
+        return False
     if array.dtype.kind == "M":
         return True
     if array.dtype.kind not in "OU":
@@ -204,7 +215,7 @@ def _is_date(text: str) -> bool:
     return True
 
 
-def _are_texts(cells: Any) -> bool:
+def are_texts(cells: Any) -> bool:
     """Return whether the cells are texts none of which is a number. Numbers among texts are a mistake."""
     array = np.asarray(cells)
     if array.ndim != 1 or array.dtype.kind not in "OU":

@@ -15,6 +15,7 @@ from halfseen.kernels.random import Floats, Keys, Purpose, checked_keys, normal_
 from halfseen.validation import LIMIT, at_least, positive, real_numbers
 from halfseen.worlds.world import Episodes, Rounds, World
 
+_COMPARED = 5  # rounds that are drawn twice when the world begins
 _YIELDED = "observation, expected_rewards and, optionally, the context"
 
 
@@ -68,6 +69,22 @@ class GeneratedWorld(World):
             )
         return rounds
 
+    def check_repeatable(self, seed: int) -> None:
+        """Raise unless two generators with one seed yield the same first rounds.
+
+        They are read in turn, which also finds random numbers that the generators share.
+        """
+        first, second = self.start(seed), self.start(seed)
+        for t in range(1, _COMPARED + 1):
+            where = f"world '{self.name}', seed {seed}, round {t}"
+            pair = next(first, None), next(second, None)
+            if pair == (None, None):
+                return  # the generator ends, which matters only if more rounds are played
+            once, twice = (self.read(where, given) for given in pair)
+            if not all(np.array_equal(*both, equal_nan=True) for both in zip(once, twice, strict=True)):
+                expected = "the same round whenever the seed is the same (draws must depend on the seed alone)"
+                raise invalid(where, expected, "another one the second time")
+
     def read(self, where: str, given: Any) -> tuple[Floats, Floats, Floats]:
         """Return the observation, the expected rewards and the context of a round that was yielded."""
         observation, expected, context = self._split(where, given)
@@ -93,7 +110,10 @@ class GeneratedWorld(World):
         return arrays[0], arrays[1], arrays[2] if len(arrays) > 2 else None
 
     def begin(self, seeds: Sequence[int]) -> GeneratedEpisodes:
-        return GeneratedEpisodes(self, list(seeds), checked_keys(seeds))
+        keys = checked_keys(seeds)
+        for seed in seeds[:1]:
+            self.check_repeatable(seed)
+        return GeneratedEpisodes(self, list(seeds), keys)
 
     def settings(self) -> dict[str, Any]:
         return {
@@ -137,7 +157,8 @@ def generated(
     Raises
     ------
     HalfseenError
-        If the function is not a generator function, has no argument of a given name, or yields something else.
+        If the function is not a generator function, has no argument of a given name, or yields something else. When
+        the world begins, the first rounds are drawn twice, and rounds that differ are refused.
 
     Examples
     --------
@@ -160,6 +181,8 @@ def generated(
         inspect.signature(function).bind(0, **options)
     except TypeError as error:
         raise invalid(
-            f"world '{label}'", "a function that is called with a seed and these options", str(error)
+            f"world '{label}'",
+            "a function that is called with a seed and these options",
+            str(error).removeprefix("got "),
         ) from None
     return GeneratedWorld(function, label, positive("reward_std", reward_std, zero_allowed=True), options)

@@ -16,8 +16,9 @@ from halfseen.agents.costs import check_costs
 from halfseen.errors import invalid, unknown
 from halfseen.models.linear_gaussian import LinearGaussianModel
 from halfseen.reports.tables import Table
-from halfseen.validation import at_least, positive
+from halfseen.validation import at_least, positive, probability
 from halfseen.worlds.clicks_and_counts import FamilyWorld
+from halfseen.worlds.gaps import GapsWorld
 from halfseen.worlds.generated import generated
 from halfseen.worlds.linear_gaussian import FixedWorld, RandomWorld, observation_noise
 from halfseen.worlds.markets import power, returns, voltrade
@@ -158,6 +159,23 @@ def counts(*, rate: float = 1.0, latent: int = 8, observed: int = 3, arms: int =
     return FamilyWorld("counts" if mean == 1.0 else f"counts rate={mean:g}", contexts, "count", mean, 0.75)
 
 
+def gaps(
+    *,
+    world: str = "orbit",
+    share: float = 0.4,
+    told: bool = True,
+    latent: int | None = None,
+    observed: int | None = None,
+    arms: int | None = None,
+) -> GapsWorld:
+    """A named world of which a share of the rounds is left out. Agents are told how many rounds have passed."""
+    if world == "gaps" or not isinstance(told, bool):
+        raise invalid("world 'gaps'", "the name of another world, and told=True or told=False", f"{world}, {told}")
+    sizes = {"latent": latent, "observed": observed, "arms": arms}
+    base = named(world, **{name: size for name, size in sizes.items() if size is not None})
+    return GapsWorld(base, probability("share", share), told=told, base_name=named(world).name)
+
+
 NAMED: dict[str, Callable[..., World]] = {
     "paper": paper,
     "orbit": orbit,
@@ -171,6 +189,7 @@ NAMED: dict[str, Callable[..., World]] = {
     "blurred": blurred,
     "clicks": clicks,
     "counts": counts,
+    "gaps": gaps,
 }
 RECORDED = {"voltrade": voltrade, "power": power, "returns": returns}  # they need the packages of the extra `data`
 _RECORDED_SIZES = {"voltrade": (8, 5, 5), "power": (9, 5, 5), "returns": (8, 5, 5)}  # d, k and K
@@ -191,8 +210,9 @@ def named(name: str, *, costs: ArrayLike | None = None, **options: Any) -> World
         minus cost.
     **options
         Options of the world: `noise` and `sensor_noise` for "paper", `at` for "switch", `noise` and `common` for
-        "blurred", `rate` for "clicks" and "counts". All simulated worlds have the sizes `latent`, `observed` and
-        `arms` as options, except that the context of "blurred" is observed completely and so has no option `latent`.
+        "blurred", `rate` for "clicks" and "counts", `world`, `share` and `told` for "gaps". The
+        other simulated worlds have the sizes `latent`, `observed` and `arms` as options, except that the context of
+        "blurred" is observed completely and so has no option `latent`.
 
     Returns
     -------

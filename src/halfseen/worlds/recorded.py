@@ -17,13 +17,20 @@ from typing import Any
 import numpy as np
 
 from halfseen.errors import HalfseenWarning, invalid
-from halfseen.kernels.random import Floats, Ints, checked_keys
+from halfseen.kernels.random import Floats, checked_keys
 from halfseen.validation import REWARD_RANGES, Words, at_least
 from halfseen.worlds.columns import Columns, read_columns
+from halfseen.worlds.preparation import (
+    LEAST_SCALING,
+    SCALE_ON,
+    Scaling,
+    check_not_empty,
+    reward_unit,
+    time_order,
+    with_intercept,
+)
 from halfseen.worlds.world import Episodes, Rounds, World
 
-SCALE_ON = 0.2  # default share of the rows that is used for scaling
-LEAST_SCALING = 10  # least number of rows for scaling
 CAVEAT = (
     "The reward of every arm is taken from the table. The results assume that playing an arm does not change other "
     "rows."
@@ -94,14 +101,15 @@ class RecordedWorld(World):
         self.observed, self.latent, self.arms = len(observed), len(observed) + len(hidden), len(rewards)
         self.intercept = False
         context = np.stack([*observed.values(), *hidden.values()], axis=1)
-        centre, scale = _centre_and_scale(context[:scaling], [*observed, *hidden], source)
-        scaled = (context - centre) / scale
+        check_not_empty(context[:scaling], [*observed, *hidden], source)
+        scaled = Scaling.of(context[:scaling]).apply(context)
         self.observations = np.ascontiguousarray(scaled[scaling:, : self.observed])
         self.contexts = _forward_fill(scaled)[scaling:]
         table = np.stack(list(rewards.values()), axis=1)
         self.rewards = np.ascontiguousarray(table[scaling:])
         self.reward_family = reward_family
-        self.reward_unit = _reward_scale(table[:scaling]) if reward_family == "gaussian" else 1.0
+        deviations = table[:scaling] - table[:scaling].mean(axis=0)
+        self.reward_unit = reward_unit(deviations) if reward_family == "gaussian" else 1.0
         self.constant_in_scaling = _constant_columns(observed, scaling)  # names, constant in the rows for scaling
         self.constant_names = _constant_columns(observed, len(context))  # names, constant in all rows
         self.length, self.reward_every = len(self.rewards), reward_every
@@ -111,8 +119,8 @@ class RecordedWorld(World):
     def _add_intercept(self) -> None:
         """Add a feature that is always 1 after the observed columns."""
         k = self.observed
-        self.observations = np.insert(self.observations, k, 1.0, axis=1)
-        self.contexts = np.insert(self.contexts, k, 1.0, axis=1)
+        self.observations = with_intercept(self.observations, k)
+        self.contexts = with_intercept(self.contexts, k)
         self.intercept, self.observed, self.latent = True, k + 1, self.latent + 1
 
     def without_intercept(self) -> RecordedWorld:
@@ -175,8 +183,9 @@ def recorded(
         A CSV file (.csv or .csv.gz) or Parquet file, a pandas or polars DataFrame, an Arrow table, or columns by name.
     observed : iterable of str
         The columns that agents observe. Their values must be known when the decision of their row is made. An empty
-        cell is an entry that was not observed. A column of text becomes one column of zeros and ones per text, and a
-        column of dates becomes the number of days since its first row. A warning says so.
+        cell is an entry that was not observed. A column of text becomes columns of zeros and ones, one for every
+        text except the most frequent one, and a column of dates becomes the number of days since its first row. A
+        warning says so.
     rewards : iterable of str
         One column per arm: the reward of this arm in each row. Rewards must not be missing.
     hidden : iterable of str, optional
@@ -246,9 +255,9 @@ def recorded(
     parts = {"observed": observed_features, "hidden": hidden_features, "rewards": reward_columns}
     count = _row_count(columns, {one: values for part in parts.values() for one, values in part.items()})
     if time is not None:
-        order = _time_order(columns, time, count)
-        if (np.diff(order) < 0).any():
-            notes.append(f"the rows were not in order of '{time}' and have been sorted")
+        order, _, note = time_order(columns, time, np.arange(count))
+        if note is not None:
+            notes.append(note)
             parts = {role: {one: values[order] for one, values in part.items()} for role, part in parts.items()}
     every = at_least("reward_every", reward_every, 1)
     scaling = _scaling_rows(count, scale_on, every, columns.source)
@@ -275,17 +284,6 @@ def recorded(
         columns=names | ({} if time is None else {"time": [time]}),
         notes=notes,
     )
-
-
-def _time_order(columns: Columns, time: str, count: int) -> Ints:
-    """Return the order of the rows by time. Rows of the same time keep their order."""
-    seconds = columns.times(time)
-    if len(seconds) != count:
-        raise invalid(columns.source, "columns of the same length", f"{len(seconds)} rows of '{time}'")
-    missing = np.flatnonzero(np.isnan(seconds))
-    if len(missing):
-        raise invalid(f"{columns.source}, column '{time}', row {missing[0] + 1}", "a time", "an empty cell")
-    return np.argsort(seconds, kind="stable")
 
 
 def _names(argument: str, given: Iterable[str]) -> list[str]:
@@ -334,17 +332,6 @@ def _scaling_rows(count: int, scale_on: float, every: int, source: str) -> int:
     return scaling_of(count)
 
 
-def _centre_and_scale(part: Floats, names: list[str], source: str) -> tuple[Floats, Floats]:
-    """Return the mean and the standard deviation of every column, with 1 for the latter if a column is constant."""
-    for name, column in zip(names, part.T, strict=True):
-        if np.isnan(column).all():
-            expected = f"at least one number in rows 1 to {len(part)}, which are used for scaling"
-            raise invalid(f"{source}, column '{name}'", expected, "empty cells only")
-    scale = np.nanstd(part, axis=0)
-    centre = np.nanmean(part, axis=0)
-    return centre, np.where(scale > 1e-12 * np.abs(centre), scale, 1.0)
-
-
 def _constant_columns(columns: dict[str, Floats], rows: int) -> tuple[str, ...]:
     """Return the names of the columns that are constant in the first `rows` rows."""
     return tuple(name for name, values in columns.items() if np.nanmax(values[:rows]) == np.nanmin(values[:rows]))
@@ -357,9 +344,3 @@ def _forward_fill(values: Floats) -> Floats:
     for row in np.flatnonzero(np.isnan(filled).any(axis=1)):
         filled[row] = np.where(np.isnan(filled[row]), filled[row - 1], filled[row])
     return filled
-
-
-def _reward_scale(rewards: Floats) -> float:
-    """Return the standard deviation of rewards (n, K) around the mean of their arm, or 1 if they are constant."""
-    std = float(np.sqrt(np.mean((rewards - rewards.mean(axis=0)) ** 2)))
-    return std if std > 0 else 1.0

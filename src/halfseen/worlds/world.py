@@ -36,6 +36,17 @@ class Rounds(NamedTuple):
         """The reward of every arm, (n, B, K), or None if it is the expected reward plus noise."""
         return None
 
+    @property
+    def elapsed(self) -> Ints | None:
+        """The steps (n,) between each round and the one before it, or None if all of them are 1 or not known."""
+        return None
+
+    def with_elapsed(self, elapsed: Ints) -> Rounds:
+        """Return these rounds with the steps (n,) between each of them and the one before it."""
+        rounds = UnevenRounds(*self)
+        rounds._elapsed, rounds._rewards = elapsed, self.rewards
+        return rounds
+
     def reward_of(self, t: int, streams: Ints, arms: Ints) -> Floats:
         """Return the rewards (n,) of `streams` (n,) that play `arms` (n,) in round t of these rounds."""
         if self.rewards is not None:
@@ -58,6 +69,21 @@ class DrawnRounds(Rounds):
     @property
     def rewards(self) -> Floats:
         """The reward of every arm, (n, B, K)."""
+        return self._rewards
+
+
+class UnevenRounds(Rounds):
+    """Rounds that are unequal numbers of steps apart."""
+
+    _elapsed: Ints
+    _rewards: Floats | None
+
+    @property
+    def elapsed(self) -> Ints:
+        return self._elapsed
+
+    @property
+    def rewards(self) -> Floats | None:
         return self._rewards
 
 

@@ -1,0 +1,77 @@
+"""Any world with a share of its rounds left out, as if nobody had looked and nobody had decided in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from halfseen.kernels.random import Floats, Ints, Purpose, stream_keys, uniforms
+from halfseen.worlds.world import DrawnRounds, Episodes, Rounds, World, all_settings
+
+_CHUNK = 256  # rounds of the complete world per call
+_COPIED = (
+    "latent", "observed", "arms", "reward_unit", "reward_family", "recorded", "costs", "is_own", "known_facts",
+)  # fmt: skip
+
+
+def kept_rounds(first: int, count: int, share: float) -> Ints:
+    """Return which of `count` rounds from `first` on are not left out. They are the same for all seeds."""
+    keys = np.repeat(stream_keys(0), count, axis=0)
+    draws = uniforms(keys, np.arange(first, first + count), Purpose.GAPS, 1)[:, 0]
+    return first + np.flatnonzero(draws >= share)
+
+
+class GapsWorld(World):
+    """A world of which the share `share` of all rounds is left out, at random.
+
+    If `told` is true, agents are told how many rounds have passed (`elapsed`). Otherwise they take the rounds that are
+    left for consecutive ones.
+    """
+
+    def __init__(self, world: World, share: float, *, told: bool, base_name: str) -> None:
+        self._world, self._share, self._told = world, share, told
+        for name in _COPIED:
+            setattr(self, name, getattr(world, name))
+        self.name = f"gaps in {base_name}, {share:.0%} left out" + ("" if told else ", untold")
+        if world.changes_after is not None:
+            self.changes_after = len(kept_rounds(1, world.changes_after, share))
+        if world.length is not None:
+            self.length = len(kept_rounds(1, world.length, share))
+
+    def begin(self, seeds: Sequence[int]) -> GapsEpisodes:
+        return GapsEpisodes(self._world.begin(seeds), self._share, self._told, self._world.length)
+
+    def settings(self) -> dict[str, Any]:
+        return {"kind": "gaps", "share": self._share, "told": self._told, "world": all_settings(self._world)}
+
+
+class GapsEpisodes(Episodes):
+    """B streams of a world with gaps."""
+
+    def __init__(self, episodes: Episodes, share: float, told: bool, length: int | None) -> None:
+        self._episodes, self._share, self._told, self._length = episodes, share, told, length
+        self.canonical, self.arm_params = episodes.canonical, episodes.arm_params
+        self._passed, self._last = 0, 0  # rounds of the complete world that are drawn, and the last one that was kept
+        self._waiting: list[tuple[int, list[Floats]]] = []  # kept rounds that were not asked for yet
+
+    def advance(self, n: int) -> Rounds:
+        while len(self._waiting) < n:
+            count = _CHUNK if self._length is None else min(_CHUNK, self._length - self._passed)
+            rounds = self._episodes.advance(count)
+            fields = [*rounds] if rounds.rewards is None else [*rounds, rounds.rewards]
+            for t in kept_rounds(self._passed + 1, count, self._share):
+                self._waiting.append((int(t), [array[t - self._passed - 1] for array in fields]))
+            self._passed += count
+        taken, self._waiting = self._waiting[:n], self._waiting[n:]
+        arrays = [np.ascontiguousarray(np.stack(parts)) for parts in zip(*(one for _, one in taken), strict=True)]
+        result = Rounds(*arrays) if len(arrays) == 4 else DrawnRounds.of(arrays[0], arrays[1], arrays[2], arrays[4])
+        at = np.array([t for t, _ in taken])
+        if self._told:
+            result = result.with_elapsed(np.diff(at, prepend=self._last))
+        self._last = int(at[-1])
+        return result
+
+    def facts(self) -> dict[str, Any]:
+        return self._episodes.facts()
