@@ -24,6 +24,7 @@ SLOPES = np.array([[1.0, -0.5], [-0.8, 0.4], [0.1, 0.9]])
 OFFSETS = np.array([3.0, 3.4, 2.5])
 CURVES = np.array([1.0, -1.0, 0.5])
 NOISE = 0.5
+DIFFERENCE = "dr − logged"
 
 
 @dataclass(frozen=True)
@@ -83,12 +84,12 @@ def _softmax(scores: Floats) -> Floats:
 
 
 def simulated(world: World, rounds: int, logs: int, intervals: str = "hac") -> dict[str, Floats]:
-    """Return (value, low, high) for every log, by estimator."""
-    estimates: dict[str, list[tuple[float, float, float]]] = {name: [] for name in ESTIMATORS}
+    """Return (value, low, high) for every log, by estimator, and by "dr − logged" for the paired difference."""
+    estimates: dict[str, list[tuple[float, float, float]]] = {}
     for seed in range(logs):
         policy = hs.evaluate(world.log(rounds, seed), rule, intervals=intervals).policies["rule"]
-        for name in ESTIMATORS:
-            estimates[name].append((policy.values[name].value, policy.values[name].low, policy.values[name].high))
+        for name, one in {**policy.values, DIFFERENCE: policy.differences["dr"]}.items():
+            estimates.setdefault(name, []).append((one.value, one.low, one.high))
     return {name: np.array(values) for name, values in estimates.items()}
 
 
@@ -106,8 +107,9 @@ def main(arguments: list[str]) -> None:
     for rho, curved, rounds in settings:
         world = World(rho, curved)
         print(f"{world}, {rounds} rounds …", file=sys.stderr, flush=True)
-        estimates, truth = simulated(world, rounds, options.logs, options.intervals), world.truth()
-        for name in ESTIMATORS:
+        estimates = simulated(world, rounds, options.logs, options.intervals)
+        for name in (*ESTIMATORS, DIFFERENCE):
+            truth = world.truth() - (world.truth(World.logging) if name == DIFFERENCE else 0.0)
             values = estimates[name][:, 0]
             rows.append(
                 {

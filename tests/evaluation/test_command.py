@@ -114,3 +114,16 @@ def test_error_messages(arguments, message, journal, tmp_path, monkeypatch, caps
     (tmp_path / "cut.ndjson").write_text(json.dumps(created()) + '\n{"stream": "sh')
     assert run_app(["evaluate", *arguments]) == 2
     assert capsys.readouterr().err.strip().splitlines()[-1].startswith(f"error: {message}")
+
+
+def test_estimators_and_propensities_can_be_chosen(journal, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    chosen = ["--estimators", "dm,switch_dr", "--propensities", "estimated"]
+    assert run_app(["evaluate", str(journal), "--policy", "uniform", *chosen, "--out", str(tmp_path)]) == 0
+    text = capsys.readouterr().out
+    assert "dm − logged" in text
+    assert "dr − logged" not in text
+    assert "propensities were estimated by a logistic regression" in " ".join(text.split())
+    assert json.loads((tmp_path / "evaluation.json").read_text())["propensities"] == "estimated"
+    assert run_app(["evaluate", str(journal), "--estimators", "drr"]) == 2
+    assert "There is no estimator 'drr'. Did you mean 'dr'?" in " ".join(capsys.readouterr().err.split())

@@ -22,7 +22,7 @@ from halfseen.evaluation.estimators import (
 )
 from halfseen.evaluation.policies import uniform
 from halfseen.evaluation.readers import read_log
-from halfseen.evaluation.reward_model import predicted_rewards
+from halfseen.evaluation.reward_model import RewardModel
 from halfseen.statistics.time_series import hac_mean
 
 TINY = {
@@ -52,6 +52,10 @@ def test_effective_sample_size_of_small_examples():
     assert effective_size(np.array([1.0, 2.0, 3.0])) == pytest.approx(36 / 14)
     assert effective_size(np.array([1e200, 1e200])) == pytest.approx(2)
     assert effective_size(np.zeros(3)) == 0
+
+
+def predicted_rewards(y, played, rewards, arms, **options):
+    return RewardModel(y, played, rewards, arms, **options).predict()
 
 
 def ridge(features: np.ndarray, rewards: np.ndarray, penalty: float, mean: float) -> np.ndarray:
@@ -318,3 +322,12 @@ def test_a_single_rewarded_round_has_no_interval():
     assert one.value == 1.0
     assert np.isnan(one.low)
     assert "uniform" in str(found)
+
+
+@pytest.mark.parametrize("propensity", [0.5, 1e-100])
+def test_extreme_rewards_and_propensities_give_finite_values(propensity):
+    n = 60
+    rewards = np.where(np.arange(n) % 3 == 0, -1.0, 1.0) * 1e100
+    table = {"observation": np.arange(n) % 5, "arm": np.arange(n) % 2, "propensity": [propensity] * n}
+    found = hs.evaluate(table | {"reward": rewards}, "uniform").policies["uniform"]
+    assert all(np.isfinite(estimate.value) for estimate in found.values.values())

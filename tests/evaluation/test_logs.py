@@ -15,6 +15,7 @@ from pyarrow import parquet
 import halfseen as hs
 from halfseen.errors import HalfseenError
 from halfseen.evaluation.log import StepKind
+from halfseen.evaluation.policies import by_agent
 from halfseen.evaluation.readers import read_log
 
 
@@ -117,7 +118,7 @@ BAD_LINES = [
     (b"\xff\xfe", ": expected an event as JSON, got "),
     (GOOD | {"kind": "dreamt"}, ": expected an event of one of the kinds created, decided, rewarded, "),
     (GOOD | {"kind": "dreamt"}, ", got 'dreamt'"),
-    (GOOD | {"propensity": 0}, ", propensity: expected a probability of at least 1e-100, got 0"),
+    (GOOD | {"propensity": 0}, ", propensity: expected a probability above 0, got 0"),
     (GOOD | {"propensity": 1.2}, ", propensity: expected a probability from 0 to 1, got 1.2"),
     (GOOD | {"propensity": "much"}, ", propensity: expected a probability from 0 to 1, got 'much'"),
     (GOOD | {"propensity": None}, ": expected a decision with the field 'propensity', got none"),
@@ -279,20 +280,40 @@ def test_arms_can_be_numbers():
     assert read_log(table, arms=5).arms == (0, 1, 2, 3, 4)
 
 
+@pytest.mark.parametrize("empty", [True, False], ids=["empty column", "no column"])
+@pytest.mark.parametrize("arms", [["b", "a", "b"], [1, 0, 1]], ids=repr)
+def test_a_table_may_have_no_propensities(empty, arms):
+    table = {"observation": [0.1, 0.2, 0.3], "arm": arms, "reward": [1.0, None, 2.0]}
+    log = read_log(table | ({"propensity": [None] * 3} if empty else {}))
+    assert not log.has_propensities
+    assert np.isnan(log.propensity).all()
+    assert log.propensities is None
+    assert log.arms == (("a", "b") if arms[0] == "b" else (0, 1))
+    np.testing.assert_array_equal(log.played, [1, 0, 1])
+    assert read_log(table | {"propensity": [0.5] * 3}).has_propensities
+    assert by_agent(log, "ts-pco", {})[0].shape == (3, 2)
+
+
+def test_propensities_of_all_arms_need_those_of_the_arms_played():
+    table = {"observation": [0.1], "arm": [0], "reward": [1.0], "propensities": [[0.4, 0.6]]}
+    with pytest.raises(HalfseenError, match="a column 'propensity' beside the column 'propensities', got none"):
+        read_log(table)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         (
             ("arm,", "armed,"),
-            "log.csv: expected the columns arm, propensity, reward and the observed columns, got no column 'arm'",
+            "log.csv: expected the columns arm, reward and the observed columns, got no column 'arm'",
         ),
         (("reward", "paid"), "reward and the observed columns, got no column 'reward'"),
         (
             ("buy,0.4", "buy,0"),
-            "log.csv, row 1, propensity: expected a probability of at least 1e-100, got 0.0",
+            "log.csv, row 1, propensity: expected a probability above 0, got 0.0",
         ),
         (("sell,0.7", "sell,1.7"), "log.csv, row 2, propensity: expected a probability from 0 to 1, got 1.7"),
-        (("buy,0.1", "buy,"), "log.csv, row 3, propensity: expected a probability from 0 to 1, got None"),
+        (("buy,0.1", "buy,"), "log.csv, row 3, propensity: expected a probability above 0, got an empty cell"),
         (
             ("[0.7, 0.3]", "[0.7, 0.3"),
             "log.csv, column 'propensities', row 2: expected a list such as [0.2, 0.8], got '[0.7, 0.3'",
@@ -319,11 +340,38 @@ def test_the_observed_columns_must_be_named(tmp_path):
         read_log(write(tmp_path / "j.ndjson", EVENTS), observed=["temp"])
 
 
-def test_rows_must_be_in_order_of_time():
-    table = {"observation": [[0.1], [0.2]], "arm": [1, 0], "propensity": [0.5, 0.5], "reward": [1.0, 2.0]}
-    times = {"time": ["2026-01-02T00:00:00Z", "2026-01-01T00:00:00Z"], "reward_time": ["2026-01-03T00:00:00Z", None]}
-    with pytest.raises(HalfseenError, match="row 2: expected rows in order of time, got no time or an earlier time"):
-        read_log(table | times)
+def test_rows_are_sorted_by_time_and_that_is_said():
+    rng = np.random.default_rng(0)
+    table = {
+        "observation": rng.normal(size=60),
+        "arm": rng.integers(2, size=60),
+        "propensity": np.full(60, 0.5),
+        "reward": np.arange(60.0),
+        "time": np.arange(60) // 2,  # every time twice: such rows keep their order
+        "reward_time": np.arange(60) // 2 + 3,
+    }
+    ordered = read_log(table)
+    (same,) = ordered.notes
+    assert same.startswith("30 of 60 rows have the same time as the row before them")
+    np.testing.assert_array_equal(ordered.times, table["time"])
+    order = np.argsort(rng.normal(size=60))
+    order = np.concatenate([order[order % 2 == 0], order[order % 2 == 1]])
+    shuffled = read_log({name: column[order] for name, column in table.items()})
+    assert shuffled.notes[0] == "the rows were not in order of 'time' and have been sorted"
+    assert shuffled.steps == ordered.steps
+    for name in ("observations", "played", "propensity", "rewards", "times"):
+        np.testing.assert_array_equal(getattr(shuffled, name), getattr(ordered, name), err_msg=name)
+    renamed = {"when" if name == "time" else name: column for name, column in table.items()}
+    np.testing.assert_array_equal(read_log(renamed, time="when").times, ordered.times)
+    assert read_log(renamed).times is None
+
+
+def test_a_row_without_a_time_is_refused():
+    table = {"observation": [0.1, 0.2], "arm": [1, 0], "propensity": [0.5, 0.5], "reward": [1.0, 2.0]}
+    with pytest.raises(HalfseenError, match="column 'time', row 2: expected a time, got an empty cell"):
+        read_log(table | {"time": ["2026-01-02T00:00:00Z", None]})
+    with pytest.raises(HalfseenError, match="has no column 'when'"):
+        read_log(table, time="when")
 
 
 def test_marks_of_guardrails_are_read_from_a_table():
@@ -369,3 +417,26 @@ def test_marks_from_before_a_change_of_the_shares_are_not_compared(tmp_path):
     play("chooser", 5.0, "d")
     play("holdback", 1.0, "e")
     assert lifts()[0].difference.value == 4.0
+
+
+def test_the_only_column_of_dates_is_the_time():
+    days = np.datetime64("2026-01-01") + np.array([3, 1, 2]) * np.timedelta64(1, "D")
+    table = {"observation": [3.0, 1.0, 2.0], "when": days, "arm": [0, 1, 0], "reward": [3.0, 1.0, 2.0]}
+    found = read_log(table)
+    assert found.rewards.tolist() == [1.0, 2.0, 3.0]
+    assert found.notes == (
+        "'when' is the only column of dates and is taken as the time of the rows",
+        "the rows were not in order of 'when' and have been sorted",
+    )
+    for others in ({"observed": ["observation", "when"]}, {}):  # observed, or one of two
+        given = table if others else table | {"opened": days}
+        unsorted = read_log(given, **others)
+        assert unsorted.rewards.tolist() == [3.0, 1.0, 2.0]
+        assert unsorted.times is None
+    ragged = read_log(table | {"tags": [[1], [1, 2], []]})  # lists are no dates
+    assert ragged.times is not None
+
+
+def test_a_table_without_rows_is_refused():
+    with pytest.raises(HalfseenError, match="the table: expected at least one decision, but the table has no rows"):
+        read_log({"observation": [], "arm": [], "reward": []})

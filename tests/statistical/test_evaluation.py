@@ -12,7 +12,7 @@ import pytest
 from benchmarks.evaluation import OFFSETS, SLOPES, World, coverage, rule, simulated
 
 import halfseen as hs
-from halfseen.evaluation.estimators import ESTIMATORS
+from halfseen.evaluation.estimators import SHOWN
 
 SIMULATIONS = 200
 
@@ -24,7 +24,7 @@ def simulate(rho: float, curved: bool, intervals: str, rounds: int, logs: int) -
     return world.truth(), simulated(world, rounds, logs, intervals)
 
 
-@pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.parametrize("name", SHOWN)
 @pytest.mark.parametrize(
     "curved",
     [
@@ -40,7 +40,7 @@ def test_estimates_are_unbiased(name, curved):
     assert abs(values.mean() - truth) < allowed + (0.1 * values.std() if name == "snips" else 0.0)
 
 
-@pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.parametrize("name", SHOWN)
 @pytest.mark.parametrize(
     ("rho", "curved", "intervals"),
     [(0.0, False, "hac"), (0.0, True, "hac"), pytest.param(0.0, False, "bootstrap", marks=pytest.mark.slow)],
@@ -52,6 +52,21 @@ def test_intervals_cover(name, rho, curved, intervals):
     covered = coverage(found[name], truth)
     error = np.sqrt(0.95 * 0.05 / logs)
     assert 0.95 - 4.0 * error - 0.02 < covered <= 1.0
+
+
+@pytest.mark.parametrize("name", ["dm", "mrdr", "switch_dr", "clipped_dr"])
+def test_the_other_estimators_are_right_if_the_reward_model_is(name):
+    truth, found = simulate(0.0, False, "hac", 400, SIMULATIONS)
+    values = found[name][:, 0]
+    assert abs(values.mean() - truth) < 4.0 * values.std() / np.sqrt(SIMULATIONS) + 0.1 * values.std()
+    assert coverage(found[name], truth) > 0.93 - 4.0 * np.sqrt(0.93 * 0.07 / SIMULATIONS)
+
+
+def test_the_direct_method_is_biased_if_the_reward_model_is_wrong_and_mrdr_is_not():
+    truth, found = simulate(0.0, True, "hac", 400, SIMULATIONS)
+    direct, robust = found["dm"][:, 0], found["mrdr"][:, 0]
+    assert abs(direct.mean() - truth) > 4.0 * direct.std() / np.sqrt(SIMULATIONS)
+    assert abs(robust.mean() - truth) < 4.0 * robust.std() / np.sqrt(SIMULATIONS)
 
 
 @pytest.mark.slow
@@ -94,7 +109,7 @@ def test_intervals_of_paired_differences_cover_and_are_narrower():
 @cache
 def uniform_values_from_a_learning_agent(runs: int, rounds: int) -> dict[str, np.ndarray]:
     """Return estimates of the uniform policy from logs of an agent that learns and plays every arm at least 10 %."""
-    values: dict[str, list[float]] = {name: [] for name in ESTIMATORS}
+    values: dict[str, list[float]] = {name: [] for name in SHOWN}
     for seed in range(runs):
         rng = np.random.default_rng([seed, 5])
         agent = hs.make("meb", observed=2, arms=3, seed=seed, observation_cov=0.01, minimum_probability=0.1)
@@ -109,13 +124,13 @@ def uniform_values_from_a_learning_agent(runs: int, rounds: int) -> dict[str, np
         log = {"observation": y.tolist(), "arm": arms, "propensity": propensity, "propensities": lists}
         log["reward"] = rewards
         found = hs.evaluate(log, "uniform").policies["uniform"]
-        for name in ESTIMATORS:
+        for name in SHOWN:
             values[name].append(found.values[name].value)
     return {name: np.array(column) for name, column in values.items()}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.parametrize("name", SHOWN)
 def test_estimates_are_unbiased_if_the_logging_agent_learns(name):
     found = uniform_values_from_a_learning_agent(80, 250)[name]
     slack = 0.1 * found.std() if name == "snips" else 0.0

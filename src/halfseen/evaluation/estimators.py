@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -9,17 +10,29 @@ import numpy as np
 
 from halfseen.components import Mask
 from halfseen.evaluation.log import Log
+from halfseen.evaluation.propensity_model import PROPENSITY_FLOOR
+from halfseen.evaluation.reward_model import RewardModel
 from halfseen.kernels.random import Floats, Ints
 from halfseen.statistics.confidence_intervals import CONFIDENCE, Estimate, percentile_interval
 from halfseen.statistics.distributions import student_quantile
-from halfseen.statistics.time_series import block_bootstrap, block_length, conservative_error, hac_mean
+from halfseen.statistics.time_series import (
+    block_bootstrap,
+    block_length,
+    conservative_error,
+    hac_mean,
+    power_of_two,
+)
 
 INTERVALS = ("hac", "bootstrap")
-ESTIMATORS = ("dr", "snips", "ips")
+SHOWN = ("dr", "snips", "ips")  # the estimators of the table and the figure, unless others are named
+ESTIMATORS = (*SHOWN, "dm", "switch_dr", "clipped_dr", "mrdr")
+THRESHOLDS = (*(2.0 ** np.arange(1, 11)).tolist(), np.inf)  # candidates for the largest weight
 NEGLIGIBLE_PROPENSITY = 1e-6  # a smaller propensity counts as 0
 ENOUGH = 50  # least effective sample size for a reliable interval
+INDEPENDENT = 20  # least number of independent rounds for a reliable interval
 UNCOVERED = 0.001  # a note is added if a larger share of a policy's choices had propensity 0 in the log
 _MOST_ERRORS = 4.0  # a note is added if the mean weight differs from 1 by more than this many standard errors
+_NEGLIGIBLE_ERROR = 1e-3  # of a mean weight, such as that of propensities that were rounded in a file
 _FEWEST = 3, 2.0  # least number of rounds and least effective sample size for any interval
 
 Estimates = dict[str, Estimate]  # one estimate for each name in ESTIMATORS
@@ -35,15 +48,17 @@ class RewardedRounds:
     covered: Mask  # (m, K) arms with a positive propensity; without propensities, arms that were played at least once
     propensities_known: bool  # whether the propensities of all arms were logged
     predicted: Floats  # (m, K)
-    logged_terms: Floats  # (m,) terms of the doubly robust estimate for the logged policy
+    logged: Floats  # (m, K) propensities, or 1 for the arm played and 0 for the others
+    estimated: bool = False  # whether the propensities were estimated
+    model: RewardModel | None = None  # without it, only the estimators in SHOWN are available
 
     def __len__(self) -> int:
         return len(self.rewards)
 
     @property
-    def residuals(self) -> Floats:
-        """Rewards minus the predicted reward of the arm played, (m,)."""
-        return self.rewards - self.of_played(self.predicted)
+    def estimators(self) -> tuple[str, ...]:
+        """The estimators for which there is enough information."""
+        return SHOWN if self.model is None else ESTIMATORS
 
     def of_played(self, values: Floats) -> Floats:
         """Return the entries (m,) of `values` (m, K) for the arms played."""
@@ -60,7 +75,8 @@ class PolicyValue:
         The label of the policy.
     values : dict of str to Estimate
         The mean reward per round, by estimator: "dr" (doubly robust), "snips" (self-normalised inverse propensity
-        scoring) and "ips" (inverse propensity scoring).
+        scoring), "ips" (inverse propensity scoring), "dm" (direct method), "switch_dr" and "clipped_dr" (doubly robust
+        without large weights, or with clipped weights) and "mrdr" (more robust doubly robust).
     differences : dict of str to Estimate
         The value minus the value of the logged policy, by estimator. The two values are paired round by round.
     effective_size : float
@@ -73,6 +89,8 @@ class PolicyValue:
         Reasons not to trust the intervals.
     weights : ndarray of shape (m,)
         The importance weights of the m rewarded rounds.
+    thresholds : dict of str to float
+        The largest weight of "switch_dr" and "clipped_dr", inf if all weights are used.
     """
 
     label: str
@@ -84,6 +102,7 @@ class PolicyValue:
     uncovered: float
     notes: tuple[str, ...]
     weights: Floats
+    thresholds: dict[str, float]
 
     @property
     def sure(self) -> bool:
@@ -99,8 +118,18 @@ class RunningEstimate(NamedTuple):
     high: Floats
 
 
-def rewarded_rounds(log: Log, rewards: Floats, predicted: Floats) -> RewardedRounds:
-    """Return the rounds whose entry of `rewards` (n,) is not NaN. `predicted` (m, K) has one row for each of them."""
+class _Terms(NamedTuple):
+    """An estimate, and a series of which it is the mean up to a constant and terms of higher order."""
+
+    value: float
+    series: Floats  # (m,)
+
+
+def rewarded_rounds(log: Log, rewards: Floats, predicted: Floats, model: RewardModel | None = None) -> RewardedRounds:
+    """Return the rounds whose entry of `rewards` (n,) is not NaN.
+
+    `predicted` (m, K) has one row for each of them, and `model` was fitted on them.
+    """
     rows = ~np.isnan(rewards)
     played = log.played[rows]
     one_hot = np.eye(len(log.arms))[played]
@@ -108,11 +137,10 @@ def rewarded_rounds(log: Log, rewards: Floats, predicted: Floats) -> RewardedRou
         covered = np.broadcast_to(one_hot.any(axis=0), one_hot.shape)
     else:
         covered = (log.propensities[rows] >= NEGLIGIBLE_PROPENSITY) | (one_hot > 0)
-    rewarded = rewards[rows]
-    expected = (log.logged_probabilities[rows] * predicted).sum(axis=1)
-    terms = expected + rewarded - predicted[np.arange(len(rewarded)), played]
+    logged = log.logged_probabilities[rows]
+    known = log.propensities is not None
     return RewardedRounds(
-        rewarded, played, log.propensity[rows], covered, log.propensities is not None, predicted, logged_terms=terms
+        rewards[rows], played, log.propensity[rows], covered, known, predicted, logged, log.estimated, model
     )
 
 
@@ -127,15 +155,24 @@ def policy_value(
 ) -> PolicyValue:
     """Estimate the value of a policy that plays arms with `probabilities` (m, K) in the rewarded rounds."""
     weights = np.ones(len(rounds)) if is_logged else rounds.of_played(probabilities) / rounds.propensity
-    terms = _robust_terms(rounds, probabilities, weights)
+    robust = rounds.predicted
+    if rounds.model is not None and not is_logged:
+        robust = rounds.model.predict((1.0 - rounds.propensity) * weights / rounds.propensity)
+    terms, thresholds = _terms(rounds, probabilities, weights, robust)
+    logged = terms if is_logged else _terms(rounds, rounds.logged, np.ones(len(rounds)), robust)[0]
     size = effective_size(weights)
     uncovered = float((probabilities * ~rounds.covered).sum(axis=1).mean())
-    values, differences = _hac_estimates(rounds, weights, terms, size)
     if intervals == "bootstrap" and len(rounds) >= _FEWEST[0] and size >= _FEWEST[1]:
-        values, differences = _bootstrap_estimates(rounds, weights, terms, values, differences, seed)
-    notes = _notes(weights, size, uncovered, rounds)
+        values, differences = _bootstrap_estimates(rounds, weights, terms, logged, seed)
+    else:
+        values = {name: _hac_estimate(*one, size) for name, one in terms.items()}
+        differences = {
+            name: _hac_estimate(one.value - logged[name].value, one.series - logged[name].series, size)
+            for name, one in terms.items()
+        }
+    notes = _notes(weights, size, uncovered, rounds, terms["dr"].series)
     largest, mean = float(weights.max()), float(weights.mean())
-    return PolicyValue(label, values, differences, size, largest, mean, uncovered, tuple(notes), weights)
+    return PolicyValue(label, values, differences, size, largest, mean, uncovered, tuple(notes), weights, thresholds)
 
 
 def effective_size(weights: Floats) -> float:
@@ -148,12 +185,29 @@ def effective_size(weights: Floats) -> float:
 
 
 def hac_estimate(series: Floats, size: float) -> Estimate:
-    """Return the mean with Student's interval for `size` − 1 degrees of freedom and a HAC standard error."""
-    value = float(series.mean())
+    """Return the mean with Student's interval for at most `size` − 1 degrees of freedom and a HAC standard error."""
+    return _hac_estimate(float(series.mean()), series, size)
+
+
+def _hac_estimate(value: float, series: Floats, size: float) -> Estimate:
+    """Return the value with Student's interval and the HAC standard error of the mean of a series.
+
+    The standard error is itself estimated. For an autoregression of order 1, it is as uncertain as that of n_e/2
+    independent numbers, where n_e independent rounds would have the same standard error. So there are at most n_e/2
+    degrees of freedom.
+    """
     if np.isnan(value) or len(series) < _FEWEST[0] or size < _FEWEST[1]:
         return Estimate(value, np.nan, np.nan)
-    half = float(student_quantile(0.5 + CONFIDENCE / 2, size - 1.0)) * conservative_error(series)
+    error = conservative_error(series)
+    freedom = min(size - 1.0, max(_FEWEST[1], 0.5 * independent_rounds(series, error)))
+    half = float(student_quantile(0.5 + CONFIDENCE / 2, freedom)) * error
     return Estimate(value, value - half, value + half)
+
+
+def independent_rounds(series: Floats, error: float) -> float:
+    """Return the number of independent rounds whose mean has the standard error `error`."""
+    unit = power_of_two(series)
+    return float((series / unit).std() / (error / unit)) ** 2 if error > 0.0 else float(len(series))
 
 
 def running_values(
@@ -162,7 +216,7 @@ def running_values(
     """Return the estimate from the first e rounds for each e in `ends` (points,). `final` is that from all rounds."""
     weights, ones = final.weights, np.ones(len(rounds))
     ratios = {
-        "dr": (_robust_terms(rounds, probabilities, weights), ones),
+        "dr": (_robust_series(rounds, probabilities, rounds.predicted, weights), ones),
         "snips": (weights * rounds.rewards, weights),
         "ips": (weights * rounds.rewards, ones),
     }
@@ -194,49 +248,100 @@ def running_ratio(above: Floats, below: Floats, weights: Floats, ends: Ints, fin
     return RunningEstimate(centre + shift, centre + shift - half, centre + shift + half)
 
 
-def _robust_terms(rounds: RewardedRounds, probabilities: Floats, weights: Floats) -> Floats:
+def _robust_series(rounds: RewardedRounds, probabilities: Floats, predicted: Floats, weights: Floats) -> Floats:
     """Return Σ_a π(a) r̂(a) + w (r − r̂(played)), (m,), whose mean is the doubly robust estimate."""
-    return np.asarray((probabilities * rounds.predicted).sum(axis=1) + weights * rounds.residuals)
+    residuals = rounds.rewards - rounds.of_played(predicted)
+    return np.asarray((probabilities * predicted).sum(axis=1) + weights * residuals)
 
 
-def _hac_estimates(rounds: RewardedRounds, weights: Floats, robust: Floats, size: float) -> tuple[Estimates, Estimates]:
-    """Return the values and their differences to the logged policy. The ratio of snips is linearised."""
+def _terms(
+    rounds: RewardedRounds, probabilities: Floats, weights: Floats, robust_predicted: Floats
+) -> tuple[dict[str, _Terms], dict[str, float]]:
+    """Return the terms of all estimators, and the thresholds of those that do without large weights.
+
+    `robust_predicted` (m, K) are the predictions for "mrdr".
+    """
     rewards, mean = rounds.rewards, float(weights.mean())
-    mean_reward = float(rewards.mean())
-    ratio = float((weights * rewards).mean() / mean) if mean > 0 else np.nan
-    linear = weights * (rewards - ratio) / mean if mean > 0 else np.full(len(rewards), np.nan)
-    terms = {"dr": robust, "snips": ratio + linear, "ips": weights * rewards}
-    paired = {"dr": robust - rounds.logged_terms, "snips": ratio - mean_reward + linear - (rewards - mean_reward)}
-    paired["ips"] = weights * rewards - rewards
-    values = {name: hac_estimate(series, size) for name, series in terms.items()}
-    return values, {name: hac_estimate(series, size) for name, series in paired.items()}
+
+    def robust(used: Floats, predicted: Floats = rounds.predicted) -> _Terms:
+        series = _robust_series(rounds, probabilities, predicted, used)
+        return _Terms(float(series.mean()), series)
+
+    weighted = weights * rewards
+    ratio = float(weighted.mean() / mean) if mean > 0 else np.nan
+    linear = weights * (rewards - ratio) / mean if mean > 0 else np.full(len(rewards), np.nan)  # the linearised ratio
+    terms = {"dr": robust(weights), "snips": _Terms(ratio, linear), "ips": _Terms(float(weighted.mean()), weighted)}
+    if rounds.model is None:
+        return terms, {}
+    # The errors of the regression are errors of the direct method. Its interval includes those that are random.
+    direct = float((probabilities * rounds.predicted).sum(axis=1).mean())
+    terms["dm"] = _Terms(direct, robust(rounds.model.direct_weights(probabilities)).series)
+    terms["mrdr"] = robust(weights, robust_predicted)
+    thresholds = {}
+    for name, without_large in (("switch_dr", switched), ("clipped_dr", np.minimum)):
+        thresholds[name] = best_threshold(weights, robust, without_large)
+        terms[name] = robust(without_large(weights, thresholds[name]))
+    return {name: terms[name] for name in ESTIMATORS}, thresholds
+
+
+def switched(weights: Floats, threshold: float) -> Floats:
+    """Return the weights, with 0 instead of those above the threshold."""
+    return np.where(weights <= threshold, weights, 0.0)
+
+
+def best_threshold(
+    weights: Floats, robust: Callable[[Floats], _Terms], without_large: Callable[[Floats, float], Floats]
+) -> float:
+    """Return the threshold with the smallest estimate of the mean squared error.
+
+    The estimate is the variance of the terms divided by their number, plus the squared difference to the doubly robust
+    estimate with all weights, which estimates the bias (Su et al. 2020, section 5).
+    """
+    whole, best, least = robust(weights), np.inf, np.inf
+    unit = power_of_two(whole.series)  # squares of large rewards would overflow
+    for threshold in THRESHOLDS:
+        one = robust(without_large(weights, threshold))
+        error = float((one.series / unit).var()) / len(weights) + ((one.value - whole.value) / unit) ** 2
+        if error < least:
+            best, least = threshold, error
+    return best
 
 
 def _bootstrap_estimates(
-    rounds: RewardedRounds, weights: Floats, robust: Floats, values: Estimates, differences: Estimates, seed: int
+    rounds: RewardedRounds, weights: Floats, terms: dict[str, _Terms], logged: dict[str, _Terms], seed: int
 ) -> tuple[Estimates, Estimates]:
-    """Return the estimates of `_hac_estimates` with percentile intervals of a block bootstrap, which are paired."""
-    rewards, ratio = rounds.rewards, values["snips"].value
-    base = rounds.logged_terms
-    block = max(map(block_length, (robust, weights * rewards, weights * (rewards - ratio), robust - base)))
-    series = np.column_stack([robust, weights * rewards, weights, rewards, base])
-    dr, ips, weight, mean, logged = block_bootstrap(series, block, seed=seed).T
-    snips = np.divide(ips, weight, out=np.full(len(ips), ratio), where=weight > 0)
-    drawn = {"dr": dr, "snips": snips, "ips": ips}
-    paired = {"dr": dr - logged, "snips": snips - mean, "ips": ips - mean}
+    """Return estimates with percentile intervals of a block bootstrap. All resampled means are paired."""
+    series = {name: one.series for name, one in terms.items()}
+    compared = (series["dr"], series["snips"], series["ips"], series["dr"] - logged["dr"].series)
+    block = max(map(block_length, compared))
+    both = [*series.values(), *(one.series for one in logged.values()), weights]
+    drawn = block_bootstrap(np.column_stack(both), block, seed=seed).T
+
+    def shifted(all_terms: dict[str, _Terms], means: Floats) -> dict[str, Floats]:
+        pairs = zip(all_terms.items(), means, strict=True)
+        return {name: one.value + mean - one.series.mean() for (name, one), mean in pairs}
+
+    values, references = shifted(terms, drawn[: len(terms)]), shifted(logged, drawn[len(terms) : -1])
+    ips, weight = values["ips"], drawn[-1]
+    values["snips"] = np.divide(ips, weight, out=np.full(len(ips), terms["snips"].value), where=weight > 0)
     return (
-        {name: percentile_interval(values[name].value, drawn[name]) for name in ESTIMATORS},
-        {name: percentile_interval(differences[name].value, paired[name]) for name in ESTIMATORS},
+        {name: percentile_interval(one.value, values[name]) for name, one in terms.items()},
+        {
+            name: percentile_interval(one.value - logged[name].value, values[name] - references[name])
+            for name, one in terms.items()
+        },
     )
 
 
-def _notes(weights: Floats, size: float, uncovered: float, rounds: RewardedRounds) -> list[str]:
-    """Return one sentence for each reason not to trust the intervals."""
+def _notes(weights: Floats, size: float, uncovered: float, rounds: RewardedRounds, series: Floats) -> list[str]:
+    """Return one sentence for each reason not to trust the intervals. `series` has the terms of "dr"."""
     notes = []
     if uncovered > UNCOVERED:
         least = "" if rounds.propensities_known else "at least "
+        small = f"an estimated propensity below {PROPENSITY_FLOOR:g}"
+        propensity = small if rounds.estimated else "propensity 0 in the log"
         notes.append(
-            f"{least}{100 * uncovered:.1f} % of its choices had propensity 0 in the log, so their rewards are unknown "
+            f"{least}{100 * uncovered:.1f} % of its choices had {propensity}, so their rewards are unknown "
             "(ips counts them as 0, snips as the mean of the known ones, dr as predicted by the reward model)"
         )
     if size < ENOUGH:
@@ -244,8 +349,17 @@ def _notes(weights: Floats, size: float, uncovered: float, rounds: RewardedRound
             f"the effective sample size is {size:.1f} of {len(rounds):,} rounds, which is too small for a reliable "
             "interval"
         )
+    elif (independent := independent_rounds(series, conservative_error(series))) < INDEPENDENT:
+        notes.append(
+            f"neighbouring rounds are so much alike that {len(rounds):,} rounds count as about {independent:.0f} "
+            "independent ones, which are too few for a reliable interval"
+        )
     mean = hac_mean(weights)
-    if uncovered <= UNCOVERED and size >= ENOUGH and abs(mean.value - 1.0) > _MOST_ERRORS * mean.standard_error + 1e-9:
+    if (
+        uncovered <= UNCOVERED
+        and size >= ENOUGH
+        and abs(mean.value - 1.0) > _MOST_ERRORS * mean.standard_error + _NEGLIGIBLE_ERROR
+    ):
         notes.append(
             f"the mean weight should be 1 and is {mean.value:.3f} ± {mean.standard_error:.3f}: arms were not drawn "
             "with the logged propensities, or some propensities are close to 0"

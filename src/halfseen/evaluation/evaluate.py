@@ -5,28 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from halfseen.agents.arms import Arm
 from halfseen.agents.catalogue import FAMILY_OPTION, AgentSpec, agent_spec
 from halfseen.agents.guardrails import BRANCHES, CHOOSER, CONTROL, HOLDBACK
-from halfseen.errors import invalid
+from halfseen.errors import invalid, unknown
 from halfseen.evaluation import policies
 from halfseen.evaluation.estimators import (
     ENOUGH,
     ESTIMATORS,
     INTERVALS,
     NEGLIGIBLE_PROPENSITY,
+    SHOWN,
     PolicyValue,
     policy_value,
     rewarded_rounds,
 )
 from halfseen.evaluation.log import Log, check_finite
 from halfseen.evaluation.policies import Progress, Rule
+from halfseen.evaluation.propensity_model import with_estimated_propensities
 from halfseen.evaluation.readers import read_log
-from halfseen.evaluation.reward_model import predicted_rewards
+from halfseen.evaluation.reward_model import RewardModel
+from halfseen.evaluation.scaled_log import ScaledLog
 from halfseen.kernels.random import Floats
 from halfseen.reports.figures import evaluation_figure, render_figure
 from halfseen.reports.files import save_figure, staged, write_atomically, write_figure, write_json
@@ -41,7 +44,18 @@ if TYPE_CHECKING:
 
 FILES = ("evaluation.html", "evaluation.png", "evaluation.svg", "evaluation.json")
 LOGGED, UNIFORM, ALWAYS = "logged", "uniform", "always"
+PROPENSITIES = ("logged", "estimated")
 _EACH_ARM_UP_TO = 12  # by default, the policies that always play one arm are evaluated up to this number of arms
+
+
+class ReplayedPolicy(NamedTuple):
+    """The probabilities (n, K) of a policy in the rounds of a log, which are known already."""
+
+    label: str
+    probabilities: Floats
+
+
+Resolved = str | AgentSpec | Rule | Floats
 
 
 @dataclass(frozen=True, repr=False)
@@ -62,6 +76,8 @@ class Evaluation:
         Remarks about the log. Each policy has its own notes.
     lifts : tuple of Lift
         The lift of the chooser's decisions over control and holdback, if the log has the marks of guardrails.
+    estimators : tuple of str
+        The estimators of the table and the figure. Each policy has the values of all estimators.
 
     Examples
     --------
@@ -80,15 +96,46 @@ class Evaluation:
     intervals: str
     notes: tuple[str, ...]
     lifts: tuple[Lift, ...] = ()
+    estimators: tuple[str, ...] = SHOWN
+
+    @property
+    def propensities(self) -> str:
+        """Where the propensities come from, "logged" or "estimated"."""
+        return "estimated" if self.log.estimated else "logged"
 
     @property
     def warnings(self) -> list[str]:
         """All notes, one sentence each: about the log, then about each policy."""
         return [*self.notes, *(f"{one.label}: {note}" for one in self.policies.values() for note in one.notes)]
 
-    def table(self) -> Table:
-        """Return a table with one row per policy: three estimates of its reward, and the gain over the logged one."""
-        return policy_table(self.summary()["policies"])
+    def table(self, estimators: Iterable[str] | None = None) -> Table:
+        """Return a table with one row per policy: estimates of its reward, and the gain over the logged one.
+
+        Parameters
+        ----------
+        estimators : iterable of str, optional
+            The names of the estimators. The default is `self.estimators`. The gain is that of the first one.
+
+        Returns
+        -------
+        Table
+            The table.
+
+        Raises
+        ------
+        HalfseenError
+            If there is no such estimator.
+
+        Examples
+        --------
+        >>> import halfseen as hs
+        >>> log = {"observation": [0.1, 0.7, -0.2, 0.4], "arm": [0, 1, 1, 0], "propensity": [0.5] * 4}
+        >>> result = hs.evaluate(log | {"reward": [1.0, 0.0, 1.0, 1.0]}, "always:0")
+        >>> list(result.table(["dm"]).columns)[:3]
+        ['policy', 'dm', 'dm − logged']
+        """
+        names = self.estimators if estimators is None else _estimator_names(estimators)
+        return policy_table(self.summary()["policies"], names)
 
     def to_frame(self, library: str | None = None) -> Any:
         """Return the estimates as a DataFrame with one row per policy.
@@ -146,6 +193,7 @@ class Evaluation:
             "default_rewards": self.log.defaults,
             "arms": self.log.names,
             "observed": self.log.observations.shape[1],
+            "propensities": self.propensities,
             "propensities_of_all_arms": self.log.propensities is not None,
             "intervals": self.intervals,
             "notes": list(self.notes),
@@ -154,6 +202,7 @@ class Evaluation:
                 label: {
                     **{name: one.values[name].as_dict() for name in ESTIMATORS},
                     "more than logged": {name: one.differences[name].as_dict() for name in ESTIMATORS},
+                    "thresholds": {name: None if np.isinf(at) else at for name, at in one.thresholds.items()},
                     "effective_sample_size": one.effective_size,
                     "largest_weight": one.largest_weight,
                     "mean_weight": one.mean_weight,
@@ -172,11 +221,12 @@ class Evaluation:
         path : str or Path
             The file, whose name ends in .png or .svg.
         """
-        save_figure(self._figure(), Path(path))
+        save_figure(self.figure(), Path(path))
 
-    def _figure(self, *, narrow: bool = False) -> Figure:
+    def figure(self, *, narrow: bool = False) -> Figure:
+        """Return the figure of the estimates. A `narrow` figure has its panels below each other."""
         weights = {label: one.weights for label, one in self.policies.items()}
-        return evaluation_figure(self.summary()["policies"], weights, narrow=narrow)
+        return evaluation_figure(self.summary()["policies"], weights, self.estimators, narrow=narrow)
 
     def save(self, folder: str | Path) -> list[Path]:
         """Write the report `evaluation.html`, the figure as PNG and SVG, and `evaluation.json` to a folder.
@@ -196,13 +246,14 @@ class Evaluation:
             page = render(
                 "evaluation.html",
                 summary=summary,
+                estimators=self.estimators,
                 warnings=self.warnings,
                 lifts=self.lifts,
                 arms=logged_arms_table(log.names, log.played, log.rewards, log.rewarded, log.propensities),
                 enough=ENOUGH,
                 negligible_propensity=NEGLIGIBLE_PROPENSITY,
-                svg=write_figure(stage, "evaluation", self._figure()),
-                tall_svg=render_figure(self._figure(narrow=True), "svg"),
+                svg=write_figure(stage, "evaluation", self.figure()),
+                tall_svg=render_figure(self.figure(narrow=True), "svg"),
             )
             write_atomically(stage / "evaluation.html", page.encode())
             write_json(stage / "evaluation.json", summary)
@@ -225,8 +276,12 @@ def evaluate(
     arms: int | Sequence[Arm] | None = None,
     missing: float | None = None,
     intervals: str = "hac",
+    estimators: Iterable[str] = SHOWN,
+    propensities: str | None = None,
     regularisation: float = 1.0,
     reward_family: str = "gaussian",
+    time: str | None = None,
+    scale: bool | None = None,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Evaluation:
@@ -235,9 +290,9 @@ def evaluate(
     Parameters
     ----------
     log : str, Path, DataFrame, pyarrow.Table or dict
-        An exported journal (NDJSON or Parquet), or a table with one row per decision and the columns `arm`,
-        `propensity`, `reward` and the observed columns. A table can be a CSV or Parquet file, a pandas or polars
-        DataFrame, an Arrow table or a dictionary of columns.
+        An exported journal (NDJSON or Parquet), or a table with one row per decision and the columns `arm`, `reward`,
+        `propensity` (if it was logged) and the observed columns. A table can be a CSV or Parquet file, a pandas or
+        polars DataFrame, an Arrow table or a dictionary of columns.
     policy : str, AgentSpec, callable or a list of these, optional
         The policies to evaluate: "uniform", "always:ARM", "logged", an agent such as "adaptive:history=2000", or a
         function that maps an observation to the probabilities of all arms. An agent replays the log and learns from the
@@ -246,7 +301,8 @@ def evaluate(
         The stream to evaluate, if the log contains several.
     observed : sequence of str, optional
         The observed columns of a table. The default is all columns whose names begin with "observation". A column of
-        text becomes one column of zeros and ones per text, and a column of dates becomes a number of days.
+        text becomes columns of zeros and ones, one for every text except the most frequent one, and a column of dates
+        becomes a number of days.
     arms : int or sequence of str or int, optional
         The number of arms, or their names or integers in the order of the propensities, if the log does not contain
         them.
@@ -254,11 +310,26 @@ def evaluate(
         The reward that is assumed for decisions without a reward. By default these decisions are left out.
     intervals : {"hac", "bootstrap"}, optional
         The method for 95 % confidence intervals: HAC standard errors, or a block bootstrap.
+    estimators : sequence of str, optional
+        The estimators in the table and the figure: "dr", "snips", "ips", "dm", "switch_dr", "clipped_dr" or "mrdr".
+        The gain over the logged policy is that of the first one. All of them are computed in any case.
+    propensities : {"logged", "estimated"}, optional
+        Where propensities come from. With "estimated", a multinomial logistic regression on the observed columns
+        estimates them, by cross-fitting on blocks of time, and estimates below 0.01 count as 0.01. By default they are
+        estimated only if the log has none. A note says so.
     regularisation : float, optional
-        The ridge penalty of the reward model of the doubly robust estimator.
+        The ridge penalty of the reward model of the direct method and of the doubly robust estimators.
     reward_family : {"gaussian", "binary", "count"}, optional
         The family of the rewards: any numbers, clicks (from 0 to 1) or counts (at least 0). Predictions of the reward
         model stay in the range of the family, and agents that have an option of this name are told the family.
+    time : str, optional
+        The column of a table with the time of each row, as dates or numbers. The default is the column "time" or, if
+        there is none, the only column of dates, which a note names. Rows that are not in order of time are sorted, and
+        a note says so. Without such a column, the order of the rows is the order in time.
+    scale : bool, optional
+        Whether agents receive scaled columns, an intercept and scaled rewards, as in an experiment on a table
+        (`halfseen.worlds.recorded`). `adaptive` scales them itself. The default is True for a table, and False for an
+        exported journal, because agents of the service receive what is sent.
     seed : int, optional
         The seed of agents and of the bootstrap.
     progress : callable, optional
@@ -282,13 +353,25 @@ def evaluate(
 
     * ips = mean(w r),
     * snips = Σ w r / Σ w,
-    * dr = mean(Σ_b π(b) r̂(b) + w (r − r̂(a))), where r̂ is a regression fitted on other blocks of time.
+    * dm = mean(Σ_b π(b) r̂(b)), where r̂ is a regression fitted on other blocks of time,
+    * dr = mean(Σ_b π(b) r̂(b) + w (r − r̂(a))),
+    * switch_dr and clipped_dr: dr with 0 or λ instead of weights above a threshold λ, which minimises an estimate of
+      the mean squared error. Their intervals do not contain the bias,
+    * mrdr: dr with a regression whose squared errors have the weights π(a) (1 − p)/p².
 
     References
     ----------
     Dudík, M., Langford, J. and Li, L. (2011). Doubly robust policy evaluation and learning. ICML.
 
+    Farajtabar, M., Chow, Y. and Ghavamzadeh, M. (2018). More robust doubly robust off-policy evaluation. ICML.
+
+    Su, Y., Dimakopoulou, M., Krishnamurthy, A. and Dudík, M. (2020). Doubly robust off-policy evaluation with
+    shrinkage. ICML.
+
     Swaminathan, A. and Joachims, T. (2015). The self-normalized estimator for counterfactual learning. NeurIPS.
+
+    Wang, Y.-X., Agarwal, A. and Dudík, M. (2017). Optimal and adaptive off-policy evaluation in contextual bandits.
+    ICML.
 
     Examples
     --------
@@ -306,36 +389,70 @@ def evaluate(
     """
     if intervals not in INTERVALS:
         raise invalid("intervals", "'hac' or 'bootstrap'", repr(intervals))
+    if propensities not in (None, *PROPENSITIES):
+        raise invalid("propensities", "'logged' or 'estimated'", repr(propensities))
+    shown = _estimator_names(estimators)
     shrink = positive("regularisation", regularisation)
     Words(tuple(REWARD_RANGES)).check(FAMILY_OPTION, reward_family)
     allowed = REWARD_RANGES[reward_family]
     number = seed_number("seed", seed)
     value = None if missing is None else check_finite("missing", missing)
-    decisions = read_log(log, stream=stream, observed=observed, arms=arms)
+    if scale is not None and not isinstance(scale, bool):
+        raise invalid("scale", "True or False", repr(scale))
+    decisions = log if isinstance(log, Log) else read_log(log, stream=stream, observed=observed, arms=arms, time=time)
+    scaled = ScaledLog.of(decisions, reward_family) if (decisions.is_table if scale is None else scale) else None
+    notes: list[str] = []
+    if propensities == "logged" and not decisions.has_propensities:
+        raise invalid(decisions.source, "a column 'propensity'", "none, or an empty one")
+    if propensities == "estimated" or not decisions.has_propensities:
+        decisions, note = with_estimated_propensities(decisions)
+        notes.append(note)
     policies_by_label = _policies_by_label(policy, decisions)
     rewards = decisions.rewards if value is None else np.where(decisions.rewarded, decisions.rewards, value)
     allowed.check("rewards", rewards)
     rows = ~np.isnan(rewards)
-    predicted = predicted_rewards(
-        decisions.observations[rows], decisions.played[rows], rewards[rows], len(decisions.arms), regularisation=shrink
+    model = RewardModel(
+        decisions.observations[rows],
+        decisions.played[rows],
+        rewards[rows],
+        len(decisions.arms),
+        regularisation=shrink,
+        limits=(allowed.low, allowed.high),
     )
     if reward_family != "gaussian":
-        predicted = np.clip(predicted, allowed.low, allowed.high)
         policies_by_label = {label: _told(one, reward_family) for label, one in policies_by_label.items()}
-    rounds = rewarded_rounds(decisions, rewards, predicted)
-    replayed = sum(not isinstance(one, str) for one in policies_by_label.values())
+    rounds = rewarded_rounds(decisions, rewards, model.predict(), model)
+    replayed = sum(not isinstance(one, str | np.ndarray) for one in policies_by_label.values())
     progress = _progress_of_all(progress, decisions.rounds, replayed)
     values = {}
     for label, one in policies_by_label.items():
-        probabilities = _probabilities(decisions, one, label, number, progress)[rows]
+        probabilities = _probabilities(decisions, one, label, number, progress, scaled)[rows]
         is_logged = label == LOGGED
         values[label] = policy_value(
             label, rounds, probabilities, is_logged=is_logged, intervals=intervals, seed=number
         )
-    return Evaluation(decisions, values, value, intervals, _notes(decisions, value), _lifts(decisions, rewards))
+    return Evaluation(
+        decisions,
+        values,
+        value,
+        intervals,
+        notes=(*notes, *_notes(decisions, value), *_findings(decisions, rounds.rewards)),
+        lifts=_lifts(decisions, rewards),
+        estimators=shown,
+    )
 
 
-def _told(policy: str | AgentSpec | Rule, family: str) -> str | AgentSpec | Rule:
+def _estimator_names(given: Any) -> tuple[str, ...]:
+    names = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
+    for name in names:
+        if name not in ESTIMATORS:
+            raise unknown("estimator", name, ESTIMATORS)
+    if not names or len(set(names)) < len(names):
+        raise invalid("estimators", "at least one estimator, and every estimator once", repr(given))
+    return names
+
+
+def _told(policy: Resolved, family: str) -> Resolved:
     """Return an agent that knows the family of the rewards, and any other policy unchanged."""
     if not isinstance(policy, AgentSpec) or FAMILY_OPTION not in policy.entry.options:
         return policy
@@ -351,18 +468,22 @@ def _lifts(log: Log, rewards: Floats) -> tuple[Lift, ...]:
     return tuple(lift for lift in lifts if lift.chooser.count and lift.other.count)
 
 
-def _policies_by_label(policy: Any, log: Log) -> dict[str, str | AgentSpec | Rule]:
-    """Return the policies by label: a string for a fixed policy, an `AgentSpec`, or a function."""
+def _policies_by_label(policy: Any, log: Log) -> dict[str, Resolved]:
+    """Return the policies by label: a string for a fixed policy, an `AgentSpec`, a function, or its probabilities."""
     if policy is None:
         each = [f"{ALWAYS}:{arm}" for arm in log.names] if len(log.arms) <= _EACH_ARM_UP_TO else []
         policy = [UNIFORM, *each]
     alone = isinstance(policy, str | AgentSpec) or callable(policy)
     given = [policy] if alone or not isinstance(policy, Iterable) else list(policy)
-    found: dict[str, str | AgentSpec | Rule] = {}
+    found: dict[str, Resolved] = {}
     for one in given:
-        resolved: str | AgentSpec | Rule = one
-        if isinstance(one, str) and (one in (UNIFORM, LOGGED) or one.startswith(f"{ALWAYS}:")):
+        resolved: Resolved = one
+        if isinstance(one, ReplayedPolicy):
+            label, resolved = one
+        elif isinstance(one, str) and (one in (UNIFORM, LOGGED) or one.startswith(f"{ALWAYS}:")):
             label = one
+            if one.startswith(f"{ALWAYS}:"):
+                policies.check_arm(log, one.partition(":")[2])
         elif isinstance(one, str | AgentSpec):
             resolved = agent_spec(one)
             label = resolved.label
@@ -380,11 +501,18 @@ def _policies_by_label(policy: Any, log: Log) -> dict[str, str | AgentSpec | Rul
 
 
 def _probabilities(
-    log: Log, policy: str | AgentSpec | Rule, label: str, seed: int, progress: Progress | None
+    log: Log,
+    policy: Resolved,
+    label: str,
+    seed: int,
+    progress: Progress | None,
+    scaled: ScaledLog | None,
 ) -> Floats:
     """Return the probability of every arm in every round, (n, K)."""
+    if isinstance(policy, np.ndarray):
+        return policy
     if isinstance(policy, AgentSpec):
-        return policies.by_agent(log, policy.name, policy.options, seed=seed, progress=progress)[0]
+        return policies.by_agent(log, policy.name, policy.options, seed=seed, progress=progress, scaled=scaled)[0]
     if isinstance(policy, str):
         if policy == LOGGED:
             return log.logged_probabilities
@@ -428,3 +556,18 @@ def _notes(log: Log, missing: float | None) -> tuple[str, ...]:
             "covered in every round"
         )
     return tuple(notes)
+
+
+def _findings(log: Log, rewards: Floats) -> list[str]:
+    """Return what is wrong with the rewards and the arms of a log."""
+    findings = []
+    if len(rewards) < ENOUGH:
+        findings.append(f"the log has {count(len(rewards), 'reward')}, which are too few for any reliable interval")
+    if len(rewards) > 1 and np.ptp(rewards) == 0.0:
+        findings.append(f"every reward is {rewards[0]:g}, so the log cannot tell one policy from another")
+    never = [name for arm, name in enumerate(log.names) if not (log.played == arm).any()]
+    if never:
+        shown = ", ".join(f"'{name}'" for name in never[:5]) + ", …" * (len(never) > 5)
+        were = "arm was" if len(never) == 1 else "arms were"
+        findings.append(f"{len(never)} {were} never played in the log, so nothing is known of the rewards: {shown}")
+    return findings

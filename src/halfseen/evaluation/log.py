@@ -47,14 +47,17 @@ class Log:
     first_arms: int  # number of arms at the start
     observations: Floats  # (n, k), NaN for entries that were not observed
     played: Ints  # (n,) indices of the arms played
-    propensity: Floats  # (n,) propensity of the arm played
+    propensity: Floats  # (n,) propensity of the arm played, NaN in all rounds if it was not logged
     propensities: Floats | None  # (n, K) propensities of all arms, None if they were not logged
     possible: Mask  # (n, K) the arms that could have been played, as far as the log tells
     rewards: Floats  # (n,), NaN if there is no reward
     defaults: int  # number of rewards that are the default reward of the stream
     steps: tuple[LogStep, ...]  # decisions, rewards and changes of arms, in order of time
     branches: Ints | None = None  # (n,) marks of guardrails, −1 for none and for decisions before the last change
-    notes: tuple[str, ...] = ()  # remarks about columns that had to be encoded
+    notes: tuple[str, ...] = ()  # remarks about columns that had to be encoded, and about times
+    times: Floats | None = None  # (n,) in seconds, None if they were not logged
+    features: tuple[str, ...] = ()  # names of the k observed features of a table
+    estimated: bool = False  # whether the propensities were estimated
 
     @property
     def rounds(self) -> int:
@@ -65,8 +68,18 @@ class Log:
         return ~np.isnan(self.rewards)
 
     @property
+    def has_propensities(self) -> bool:
+        """Whether the propensities of the arms played are known."""
+        return not np.isnan(self.propensity).any()
+
+    @property
     def names(self) -> list[str]:
         return [str(arm) for arm in self.arms]
+
+    @property
+    def is_table(self) -> bool:
+        """Whether the log was read from a table of one's own, and not from a journal."""
+        return bool(self.features)
 
     @property
     def logged_probabilities(self) -> Floats:
@@ -119,10 +132,10 @@ class LogBuilder:
         available: Any = None,
         branch: Any = None,
     ) -> int:
-        """Add a decision and return its row."""
+        """Add a decision and return its row. `propensity` is None if no propensity was logged."""
         entries = self._check_observation(where, observation)
         played = self.index(where, arm)
-        logged = check_propensity(where, propensity)
+        logged = math.nan if propensity is None else check_propensity(where, propensity)
         listed = None if propensities is None else self._check_propensities(where, propensities, played, logged)
         if self._decisions and (listed is None) != (self._decisions[0].propensities is None):
             got = "a decision without propensities" if listed is None else "a decision with propensities"
@@ -248,7 +261,8 @@ def check_propensity(where: str, propensity: Any) -> float:
     """Return the propensity of an arm that was played. Raise an error if it is not a positive probability."""
     probability = _check_probability(where, "propensity", propensity)
     if probability < LEAST_PROPENSITY:
-        raise invalid(f"{where}, propensity", f"a probability of at least {LEAST_PROPENSITY:g}", repr(propensity))
+        least = f"of at least {LEAST_PROPENSITY:g}" if probability > 0.0 else "above 0"
+        raise invalid(f"{where}, propensity", f"a probability {least}", repr(propensity))
     return probability
 
 

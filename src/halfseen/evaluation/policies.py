@@ -11,6 +11,7 @@ from halfseen.agents.agent import Agent
 from halfseen.agents.catalogue import component_entry, make
 from halfseen.errors import HalfseenError, InvalidInput, invalid, unknown
 from halfseen.evaluation.log import ROUNDING, Log, StepKind
+from halfseen.evaluation.scaled_log import ScaledLog
 from halfseen.kernels.random import Floats
 
 Rule = Callable[[Floats], Any]  # maps an observation to the probabilities of all arms
@@ -25,9 +26,14 @@ def uniform(log: Log) -> Floats:
 
 def always(log: Log, arm: str) -> Floats:
     """Return probability 1 for one arm in every round, even if the arm was not available."""
+    check_arm(log, arm)
+    return np.tile(np.eye(len(log.arms))[log.names.index(arm)], (log.rounds, 1))
+
+
+def check_arm(log: Log, arm: str) -> None:
+    """Raise an error if the log has no arm of this name."""
     if arm not in log.names:
         raise unknown("arm", arm, log.names)
-    return np.tile(np.eye(len(log.arms))[log.names.index(arm)], (log.rounds, 1))
 
 
 def by_rule(log: Log, rule: Rule, label: str, progress: Progress | None = None) -> Floats:
@@ -49,21 +55,32 @@ def by_rule(log: Log, rule: Rule, label: str, progress: Progress | None = None) 
 
 
 def by_agent(
-    log: Log, name: str, options: Mapping[str, Any], *, seed: int = 0, progress: Progress | None = None
+    log: Log,
+    name: str,
+    options: Mapping[str, Any],
+    *,
+    seed: int = 0,
+    progress: Progress | None = None,
+    scaled: ScaledLog | None = None,
 ) -> tuple[Floats, Agent]:
     """Replay the log with an agent. Return its probabilities in every round, and the agent after the last round.
 
     In every round the agent receives the observation, computes its probabilities and is then given the arm that was
     played. The agent learns each reward at the time when the reward arrived. If a late reward replaced a default
-    reward, the agent learns the default reward as a provisional one.
+    reward, the agent learns the default reward as a provisional one. If `scaled` is given, an agent that does not scale
+    observations itself receives the scaled observations and rewards.
     """
-    if component_entry(name).reveals_context:
+    entry = component_entry(name)
+    if entry.reveals_context:
         raise invalid("policy", "an agent that does not need the true context", f"'{name}'")
+    observations, unit = log.observations, 1.0
+    if scaled is not None and not entry.scales_observations:
+        observations, unit = scaled.observations, scaled.reward_unit
     first = log.arms[: log.first_arms]
     named = [arm for arm in first if isinstance(arm, str)]
     agent = make(
         name,
-        observed=log.observations.shape[1],
+        observed=observations.shape[1],
         arms=named or len(first),
         seed=seed,
         max_pending=log.rounds + 1,
@@ -73,10 +90,10 @@ def by_agent(
     for step in log.steps:
         try:
             if step.kind is StepKind.DECIDED:
-                probabilities[step.at, : len(agent.arms)] = _replay(agent, log, step.at)
+                probabilities[step.at, : len(agent.arms)] = replay(agent, log, observations, step.at)
                 _report(progress, step.at, log.rounds)
             elif step.kind is StepKind.REWARDED:
-                agent.learn(step.at + 1, step.value, provisional=step.provisional)
+                agent.learn(step.at + 1, step.value / unit, provisional=step.provisional)
             elif step.kind is StepKind.ARM_ADDED:
                 arm = log.arms[step.at]
                 agent.add_arm(arm if isinstance(arm, str) else None)
@@ -87,14 +104,14 @@ def by_agent(
     return probabilities, agent
 
 
-def _replay(agent: Agent, log: Log, row: int) -> Floats:
+def replay(agent: Agent, log: Log, observations: Floats, row: int) -> Floats:
     possible = log.possible[row, : len(agent.arms)]
     available = None if possible.all() else [arm for arm, able in zip(agent.arms, possible, strict=True) if able]
     decision = agent.replay(
-        log.observations[row],
+        observations[row],
         agent.arms[log.played[row]],  # the agent numbers its arms from 0, the log may use other integers
         available=available,
-        propensity=float(log.propensity[row]),
+        propensity=None if np.isnan(log.propensity[row]) else float(log.propensity[row]),
     )
     return decision.propensities
 

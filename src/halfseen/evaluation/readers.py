@@ -21,15 +21,24 @@ from halfseen.evaluation.log import ROUNDING, Log, LogBuilder, check_propensity
 from halfseen.kernels.random import Floats, Ints
 from halfseen.validation import at_least, is_missing
 from halfseen.worlds.columns import FILE_ENDINGS as TABLE_ENDINGS
-from halfseen.worlds.columns import Columns, file_ending, read_columns
+from halfseen.worlds.columns import Columns, are_dates, file_ending, read_columns
+from halfseen.worlds.preparation import time_order
 
 JOURNAL_ENDINGS = (".ndjson", ".jsonl")
 PARQUET_ENDINGS = (".parquet", ".pq")
 LOG_ENDINGS = (*JOURNAL_ENDINGS, *TABLE_ENDINGS)
 _OTHER_EVENTS = b"halfseen.events"  # Parquet metadata with all events except decisions and last rewards
 _EXPORT_COLUMNS = {"stream", "seq", "id", "observation", "available", "arm", "propensity", "propensities", "reward"}
-_TABLE_COLUMNS = "the columns arm, propensity, reward and the observed columns"
+_TABLE_COLUMNS = "the columns arm, reward and the observed columns"
+_IN_JOURNALS = {"observed": "observations", "time": "its events in order"}
+_TIME = "time"
+# Columns with a meaning of their own, which are not observed and are not the time unless they are named.
+RESERVED = {
+    "arm", "reward", "propensity", _TIME, "propensities", "reward_time", "available", "stream", "how", "folded",
+    "branch", "id", "key", "clock", "seq", "round", "reward_seq", "expected", "costs",
+}  # fmt: skip
 _IGNORED = ("retired", "model_accepted", "expired")  # events without a meaning for the evaluation
+
 
 Event = tuple[str, dict[str, Any]]  # the line or row of the event, for messages, and its fields
 
@@ -40,8 +49,13 @@ def read_log(
     stream: str | None = None,
     observed: Sequence[str] | None = None,
     arms: int | Sequence[Arm] | None = None,
+    time: str | None = None,
 ) -> Log:
-    """Read a log from a file, whose format is given by the ending of its name, or from a table."""
+    """Read a log from a file, whose format is given by the ending of its name, or from a table.
+
+    The rows of a table are sorted by the column `time`, which is by default the column of this name or, if there is
+    none, the only column of dates.
+    """
     if isinstance(log, str | Path):
         path = Path(log)
         ending = file_ending(path)
@@ -50,14 +64,27 @@ def read_log(
         if not path.is_file():
             raise invalid("log", "an existing file", f"'{path}'")
         if ending in JOURNAL_ENDINGS:
-            if observed is not None:
-                raise invalid("observed", "nothing, because a journal contains observations", "names of columns")
+            for argument, given in (("observed", observed), ("time", time)):
+                if given is not None:
+                    raise invalid(
+                        argument, f"nothing, because a journal contains {_IN_JOURNALS[argument]}", "names of columns"
+                    )
             return _read_stream(str(path), _ndjson_events(path), stream, arms)
         if path.stat().st_size == 0:
             raise invalid(str(path), f"a table with {_TABLE_COLUMNS}", "an empty file")
-        if observed is None and ending in PARQUET_ENDINGS and _is_export(path):
+        if observed is None and time is None and ending in PARQUET_ENDINGS and _is_export(path):
             return _read_stream(str(path), iter(_parquet_events(path)), stream, arms)
-    return _read_table(read_columns(log), observed, stream, arms)
+    columns = log if isinstance(log, Columns) else read_columns(log)
+    return _read_table(columns, observed, stream, arms, time)
+
+
+def time_column(columns: Columns, observed: Sequence[str] | None) -> str | None:
+    """Return the column "time" or, if there is none, the only column of dates that is not observed."""
+    if _TIME in columns.names:
+        return _TIME
+    taken = {*RESERVED, *(observed or ())}
+    dates = [name for name in columns.names if name not in taken and are_dates(columns.as_given(name))]
+    return dates[0] if len(dates) == 1 else None
 
 
 def _arm_names(arms: Any) -> list[Arm]:
@@ -281,32 +308,48 @@ class _StreamReader:
 # ---------------------------------------------------------------------- tables
 
 
-def _read_table(columns: Columns, observed: Sequence[str] | None, stream: str | None, arms: Any) -> Log:
+def _read_table(
+    columns: Columns, observed: Sequence[str] | None, stream: str | None, arms: Any, time: str | None
+) -> Log:
     """Return the log in a table with one row per decision.
 
-    Required are the columns `arm`, `propensity` and `reward` (empty if there is no reward), and the columns named in
-    `observed` (by default all whose names begin with "observation"). Optional are `propensities` (one list per row in
-    the order of the arms, as JSON text in a CSV file), `available` (one list of available arms per row), `stream`,
-    `how`, `folded` (false if a reward arrived too late to be learnt), `branch` (what made the decision, if there were
-    guardrails), `time` and `reward_time`. Without times, every reward arrived directly after its decision.
+    Required are the columns `arm` and `reward` (empty if there is no reward), and the columns named in `observed` (by
+    default all whose names begin with "observation"). Optional are `propensity` (in all rows or in none),
+    `propensities` (one list per row in the order of the arms, as JSON text in a CSV file), `available` (one list of
+    available arms per row), `stream`, `how`, `folded` (false if a reward arrived too late to be learnt), `branch` (what
+    made the decision, if there were guardrails), `time` and `reward_time`. Rows are sorted by time, which is by default
+    the column `time` or the only column of dates. Without times, the order of the rows is the order in time, and every
+    reward arrived directly after its decision.
     """
     source = columns.source
-    for name in ("arm", "propensity", "reward"):
+    for name in ("arm", "reward"):
         if name not in columns.names:
             raise InvalidInput(f"{source}: expected {_TABLE_COLUMNS}, got no column '{name}'")
+    if len(columns.as_given("arm")) == 0:
+        raise InvalidInput(f"{source}: expected at least one decision, but the table has no rows")
     rows = _rows_of_stream(columns, stream)
-    observations, notes = _observations(columns, observed)
+    observed_columns = _observed_columns(columns, observed)
+    observations, features, notes = _observations(columns, observed_columns)
+    times = None
+    if time is None and (time := time_column(columns, observed_columns)) not in (None, _TIME):
+        notes.append(f"'{time}' is the only column of dates and is taken as the time of the rows")
+    if time is not None:
+        rows, times, sorted_note = time_order(columns, time, rows)
+        notes += [] if sorted_note is None else [sorted_note]
     observations = observations[rows]
     played = _cells(columns, "arm", rows) or []
-    propensity, rewards = columns["propensity"][rows].tolist(), columns["reward"][rows].tolist()
+    rewards = columns["reward"][rows].tolist()
+    propensity = _propensities_of_played(columns, rows)
     propensities, available = _lists(columns, "propensities", rows), _lists(columns, "available", rows)
     where = [f"{source}, row {row + 1}" for row in rows]
-    for at, value in enumerate(propensity):  # checked first, because they may determine the order of the arms
-        check_propensity(where[at], None if math.isnan(value) else value)
+    for at, value in enumerate(propensity or ()):  # checked first, because they may determine the order of the arms
+        if math.isnan(value):
+            raise invalid(f"{where[at]}, propensity", "a probability above 0", "an empty cell")
+        check_propensity(where[at], value)
     ordered = _arms_in_order(source, played, propensity, propensities, arms)
     builder = LogBuilder(source, ordered, observations.shape[1])
     how, folded, marks = (_cells(columns, name, rows) for name in ("how", "folded", "branch"))
-    arrivals = _rewarded_after(columns, rows)
+    arrivals = _rewarded_after(columns, rows, times)
     rewarded_rows: dict[int, list[int]] = {}  # rows by the decision after which their rewards arrived
     for at, reward in enumerate(rewards):
         if not math.isnan(reward):
@@ -316,7 +359,7 @@ def _read_table(columns: Columns, observed: Sequence[str] | None, stream: str | 
             where[at],
             observation=observations[at].tolist(),
             arm=played[at],
-            propensity=propensity[at],
+            propensity=propensity and propensity[at],
             propensities=propensities and propensities[at],
             available=available and available[at] and [_plain(arm) for arm in available[at]],
             branch=None if marks is None or _is_empty(marks[at]) else marks[at],
@@ -325,7 +368,21 @@ def _read_table(columns: Columns, observed: Sequence[str] | None, stream: str | 
             is_default = how is not None and how[row] == "default"
             learnt = folded is None or folded[row] is not False
             builder.rewarded(where[row], row, rewards[row], default=is_default, learnt=learnt)
-    return replace(builder.finish(), notes=tuple(notes))
+    notes += _same_times(times, rows)
+    return replace(builder.finish(), notes=tuple(notes), times=times, features=tuple(features))
+
+
+def _same_times(times: Floats | None, rows: Ints) -> list[str]:
+    """Return one sentence if decisions have the same time."""
+    same = np.zeros(0, dtype=np.bool_) if times is None else np.diff(times) == 0
+    if not same.any():
+        return []
+    number, row = int(same.sum()), int(rows[np.argmax(same) + 1]) + 1
+    have, them = ("has", "it") if number == 1 else ("have", "them")
+    return [
+        f"{number} of {len(rows):,} rows {have} the same time as the row before {them} (first in row {row}), so their "
+        "order is unknown, and they may be the same decision twice"
+    ]
 
 
 def _rows_of_stream(columns: Columns, stream: str | None) -> Ints:
@@ -342,21 +399,39 @@ def _rows_of_stream(columns: Columns, stream: str | None) -> Ints:
     return np.flatnonzero(np.array([stream in (None, name) for name in names], dtype=np.bool_))
 
 
-def _observations(columns: Columns, observed: Sequence[str] | None) -> tuple[Floats, list[str]]:
-    """Return the observations (n, k) and remarks about them. A single column may contain lists of k numbers."""
+def _observed_columns(columns: Columns, observed: Sequence[str] | None) -> list[str]:
     names = [name for name in columns.names if name.startswith("observation")] if observed is None else list(observed)
     if not names:
         raise InvalidInput(
             f"{columns.source}: expected columns whose names begin with 'observation', or the names of the observed "
             "columns (observed=, --observed), got neither"
         )
+    return names
+
+
+def _observations(columns: Columns, names: list[str]) -> tuple[Floats, list[str], list[str]]:
+    """Return the observations (n, k), the names of the features, and remarks about columns that were encoded.
+
+    A single column may contain lists of k numbers.
+    """
     cells = columns.as_given(names[0])
     if len(names) == 1 and len(cells) > 0 and isinstance(cells[0], list | tuple | np.ndarray):
         if len({len(cell) for cell in cells}) > 1:
             raise invalid(f"{columns.source}, column '{names[0]}'", "lists of equal length", "different lengths")
-        return np.array([list(cell) for cell in cells], dtype=np.float64), []
+        listed = np.array([list(cell) for cell in cells], dtype=np.float64)
+        return listed, [f"{names[0]}[{entry}]" for entry in range(listed.shape[1])], []
     features, notes = columns.features(names)
-    return np.column_stack(list(features.values())), notes
+    return np.column_stack(list(features.values())), list(features), notes
+
+
+def _propensities_of_played(columns: Columns, rows: Ints) -> list[float] | None:
+    """Return the propensities of the arms played, or None if the column is missing or empty."""
+    found = columns["propensity"][rows] if "propensity" in columns.names else np.full(len(rows), np.nan)
+    if not np.isnan(found).all():
+        return list(found.tolist())
+    if "propensities" in columns.names:
+        raise invalid(columns.source, "a column 'propensity' beside the column 'propensities'", "none, or an empty one")
+    return None
 
 
 def _lists(columns: Columns, name: str, rows: Ints) -> list[Any] | None:
@@ -377,7 +452,11 @@ def _lists(columns: Columns, name: str, rows: Ints) -> list[Any] | None:
 
 
 def _arms_in_order(
-    source: str, played: Sequence[Any], propensity: Sequence[float], propensities: Sequence[Any] | None, arms: Any
+    source: str,
+    played: Sequence[Any],
+    propensity: Sequence[float] | None,
+    propensities: Sequence[Any] | None,
+    arms: Any,
 ) -> list[Arm]:
     """Return the arms in order: the given `arms`, numbers in ascending order, or names.
 
@@ -395,7 +474,7 @@ def _arms_in_order(
     if not all(isinstance(arm, str) for arm in names):
         odd = next(row for row, arm in enumerate(played, 1) if not isinstance(arm, str))
         raise invalid(f"{source}, row {odd}", "names of arms in all rows or numbers in all rows", repr(played[odd - 1]))
-    if propensities is None:
+    if propensity is None or propensities is None:
         return sorted(names)
     fits: dict[str, Mask] = {name: np.ones(longest, dtype=np.bool_) for name in names}
     for name, value, given in zip(played, propensity, propensities, strict=True):
@@ -414,16 +493,13 @@ def _arms_in_order(
     return [name or f"arm {index}, never played" for index, name in enumerate(order)]
 
 
-def _rewarded_after(columns: Columns, rows: Ints) -> Ints:
+def _rewarded_after(columns: Columns, rows: Ints, times: Floats | None) -> Ints:
     """Return the index of the last decision before each reward. A decision at the same time counts as earlier."""
     immediately = np.arange(len(rows))
-    if not {"time", "reward_time"} <= set(columns.names):
+    if times is None or "reward_time" not in columns.names:
         return immediately
-    decided, rewarded = columns.times("time", rows), columns.times("reward_time", rows)
-    if np.isnan(decided).any() or (np.diff(decided) < 0).any():
-        bad = int(rows[np.isnan(decided).argmax() if np.isnan(decided).any() else (np.diff(decided) < 0).argmax() + 1])
-        raise invalid(f"{columns.source}, row {bad + 1}", "rows in order of time", "no time or an earlier time")
-    after = np.searchsorted(decided, np.where(np.isnan(rewarded), decided, rewarded), side="right") - 1
+    rewarded = columns.times("reward_time", rows)
+    after = np.searchsorted(times, np.where(np.isnan(rewarded), times, rewarded), side="right") - 1
     return np.maximum(after, immediately)
 
 

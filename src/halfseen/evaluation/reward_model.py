@@ -1,8 +1,10 @@
-"""The reward model of the doubly robust estimator (docs/mathematics.md, "Off-policy evaluation")."""
+"""The reward model of the direct and doubly robust estimators (docs/mathematics.md, "Off-policy evaluation")."""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,41 +13,106 @@ from halfseen.kernels.random import Floats, Ints
 BLOCKS = 10
 
 
-def predicted_rewards(
-    observations: Floats, played: Ints, rewards: Floats, arms: int, *, regularisation: float, blocks: int = BLOCKS
-) -> Floats:
-    """Predict the reward (n, K) of every arm in every round by a ridge regression per arm on (1, standardised y).
+class _Fit(NamedTuple):
+    """The normal equations of the regressions that predict one block of time."""
 
-    A missing entry of y is replaced by its mean. Rounds are divided into blocks of time, and each block is predicted by
-    a regression on the other blocks, so that no round contributes to its own prediction. Predictions shrink towards the
-    mean reward of all arms. This mean is also the prediction for an arm that was not played in the other blocks.
+    rows: Ints  # the block
+    others: Ints  # the rounds of the other blocks
+    mean: float  # their mean reward
+    precision: Floats  # (K, k + 1, k + 1)
+    target: Floats  # (K, k + 1)
+
+
+class RewardModel:
+    """A ridge regression per arm on (1, standardised y), fitted on other blocks of time than the one it predicts.
+
+    A missing entry of y is replaced by its mean. No round contributes to its own prediction. Predictions shrink towards
+    the mean reward of all arms. This mean is also the prediction for an arm that was not played in the other blocks.
+
+    Parameters
+    ----------
+    observations : ndarray of shape (n, k)
+        The observations. NaN marks missing entries.
+    played : ndarray of shape (n,)
+        The indices of the arms played.
+    rewards : ndarray of shape (n,)
+        The rewards, without NaN.
+    arms : int
+        The number of arms, K.
+    regularisation : float
+        The ridge penalty.
+    limits : tuple of float, optional
+        The range of rewards, to which predictions are clipped.
+    blocks : int, optional
+        The number of blocks of time.
     """
-    n = len(rewards)
-    blocks = min(blocks, n)
-    if blocks < 2:
-        return np.zeros((n, arms))
-    features = _features(observations)
-    size = features.shape[1]
-    edges = np.round(np.linspace(0, n, blocks + 1)).astype(np.int64)
-    grams, sums = np.zeros((blocks, arms, size, size)), np.zeros((blocks, arms, size))
-    for block, (first, end) in enumerate(itertools.pairwise(edges)):
-        for arm in np.unique(played[first:end]):
-            rows = first + np.flatnonzero(played[first:end] == arm)
-            own = features[rows]
-            grams[block, arm], sums[block, arm] = own.T @ own, own.T @ rewards[rows]
-    predicted = np.empty((n, arms))
-    for block, (first, end) in enumerate(itertools.pairwise(edges)):
-        others = np.arange(blocks) != block
-        gram, total = grams[others].sum(axis=0), sums[others].sum(axis=0)
-        # The first feature is 1, so the first entries are the number of rounds and the sum of rewards.
-        mean = total[:, 0].sum() / gram[:, 0, 0].sum()
-        precision = gram + regularisation * np.eye(size)
-        coefficients = np.linalg.solve(precision, (total - mean * gram[:, :, 0])[:, :, None])[:, :, 0]
-        predicted[first:end] = mean + features[first:end] @ coefficients.T
-    return predicted
+
+    def __init__(
+        self,
+        observations: Floats,
+        played: Ints,
+        rewards: Floats,
+        arms: int,
+        *,
+        regularisation: float,
+        limits: tuple[float, float] = (-np.inf, np.inf),
+        blocks: int = BLOCKS,
+    ) -> None:
+        self.played, self.rewards, self.arms = played, rewards, arms
+        self.regularisation, self.limits, self.blocks = regularisation, limits, blocks
+        self.features = standardised(observations)
+        self._plain = list(self._fits(np.ones(len(rewards))))
+
+    def predict(self, weights: Floats | None = None) -> Floats:
+        """Predict the reward (n, K) of every arm in every round.
+
+        The squared errors have `weights` (n,), which are divided by their mean. They are ignored if all are 0.
+        """
+        predicted = np.zeros((len(self.rewards), self.arms))
+        for fit in self._plain if weights is None else self._fits(weights):
+            coefficients = np.linalg.solve(fit.precision, fit.target[:, :, None])[:, :, 0]
+            predicted[fit.rows] = fit.mean + self.features[fit.rows] @ coefficients.T
+        return np.clip(predicted, *self.limits)
+
+    def direct_weights(self, probabilities: Floats) -> Floats:
+        """Return the weights (n,) that the direct method gives to the rewards in effect.
+
+        The mean of Σ_a π(a) r̂(a) is linear in the rewards. These are its coefficients times n, without the part by
+        which each reward contributes to the mean reward of all arms.
+        """
+        weights = np.zeros(len(self.rewards))
+        for fit in self._plain:
+            shares = probabilities[fit.rows].T @ self.features[fit.rows]
+            coefficients = np.linalg.solve(fit.precision, shares[:, :, None])[:, :, 0]
+            weights[fit.others] += (self.features[fit.others] * coefficients[self.played[fit.others]]).sum(axis=1)
+        return weights
+
+    def _fits(self, weights: Floats) -> Iterator[_Fit]:
+        n, size = self.features.shape
+        for rows in time_blocks(n, self.blocks):
+            others = np.setdiff1d(np.arange(n), rows, assume_unique=True)
+            chosen = weights[others] if weights[others].any() else np.ones(len(others))
+            chosen = chosen / chosen.mean()
+            mean = float(chosen @ self.rewards[others] / len(others))
+            precision = np.tile(self.regularisation * np.eye(size), (self.arms, 1, 1))
+            target = np.zeros((self.arms, size))
+            for arm in np.unique(self.played[others]):
+                at = self.played[others] == arm
+                own = self.features[others[at]]
+                weighted = own * chosen[at, None]
+                precision[arm] += weighted.T @ own
+                target[arm] = weighted.T @ (self.rewards[others[at]] - mean)
+            yield _Fit(rows, others, mean, precision, target)
 
 
-def _features(observations: Floats) -> Floats:
+def time_blocks(rounds: int, blocks: int = BLOCKS) -> list[Ints]:
+    """Divide the rounds into blocks of time. Return none if there are fewer than two."""
+    count = min(blocks, rounds)
+    edges = np.round(np.linspace(0, rounds, count + 1)).astype(np.int64)
+    return [np.arange(first, end) for first, end in itertools.pairwise(edges)] if count >= 2 else []
+
+
+def standardised(observations: Floats) -> Floats:
     """Return the features (1, standardised y). Rewards are not used."""
     present = ~np.isnan(observations)
     count = np.maximum(present.sum(axis=0), 1)

@@ -80,6 +80,16 @@ class Decided(Struct, frozen=True, omit_defaults=True):
     clock: int | None = None  # the time that the clock showed, if it was well before the time of the event
     branch: Branch | None = None  # what made the decision, None without guardrails
     costs: list[float] | None = None  # of the arms, None if the request had none
+    elapsed: int = 1  # steps since the last observation or decision
+    tick: int | None = None  # the time stamp in steps since 1970, if the stream has a step and has seen a time stamp
+
+
+class Observed(Struct, frozen=True, omit_defaults=True):
+    """Something was observed without a decision. `elapsed` and `tick` are as for a decision."""
+
+    observation: list[float | None]
+    elapsed: int = 1
+    tick: int | None = None
 
 
 class Rewarded(Struct, frozen=True):
@@ -112,7 +122,9 @@ class ModelAccepted(Struct, frozen=True):
     seen: int
 
 
-Content = Created | ArmAdded | ArmRetired | GuardrailsSet | Retired | Decided | Rewarded | Expired | ModelAccepted
+Content = (
+    Created | ArmAdded | ArmRetired | GuardrailsSet | Retired | Decided | Observed | Rewarded | Expired | ModelAccepted
+)
 
 KINDS: dict[str, type[Content]] = {
     "created": Created,
@@ -121,6 +133,7 @@ KINDS: dict[str, type[Content]] = {
     "guardrails_set": GuardrailsSet,
     "retired": Retired,
     "decided": Decided,
+    "observed": Observed,
     "rewarded": Rewarded,
     "expired": Expired,
     "model_accepted": ModelAccepted,
@@ -210,7 +223,7 @@ def from_line(text: bytes) -> tuple[str, Event, ExportExtent | None]:
         if line.kind not in KINDS:
             raise JournalError(f"kind: expected one of: {', '.join(KINDS)}, got {line.kind[:60]!r}")
         content = _DECODERS[line.kind].decode(text)
-        return line.stream, Event(line.seq, _microseconds(line.time), line.id, content, line.blob), line.exported
+        return line.stream, Event(line.seq, microseconds(line.time), line.id, content, line.blob), line.exported
     except msgspec.ValidationError as error:
         raise JournalError(explain(error)) from None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -218,7 +231,8 @@ def from_line(text: bytes) -> tuple[str, Event, ExportExtent | None]:
         raise JournalError(f"expected an event from `halfseen export`, got {start!r} ({error})") from None
 
 
-def _microseconds(text: str) -> int:
+def microseconds(text: str) -> int:
+    """Return a time stamp with a time zone in ISO 8601 as microseconds since 1970."""
     try:
         return (datetime.fromisoformat(text) - _EPOCH) // timedelta(microseconds=1)
     except (ValueError, TypeError, OverflowError):
