@@ -6,6 +6,7 @@ import pytest
 
 from halfseen.cli import terminal
 from halfseen.diagnostics.health import Finding, Verdict
+from halfseen.evaluation.estimators import SHOWN
 from halfseen.experiments.leaderboard import Progress
 from halfseen.reports.tables import Table, policy_table
 
@@ -79,7 +80,7 @@ def test_an_evaluation_fits_the_terminal(capsys, monkeypatch, columns):
     rows = {"logged": (82.0, 3.8), "uniform": (6.5, 0.84), "adaptive:history=200": (80.5, 3.7)}
     policies = {label: policy(*ends) for label, ends in rows.items()}
     warnings = [f"{label}: {note}" for label, one in policies.items() for note in one["notes"]]
-    evaluation = SimpleNamespace(table=lambda: policy_table(policies), lifts=(), warnings=warnings)
+    evaluation = SimpleNamespace(table=lambda: policy_table(policies, SHOWN), lifts=(), warnings=warnings)
     terminal.print_evaluation(evaluation)
     out = capsys.readouterr().out
     assert all(name in out for name in ("dr", "snips", "ips", "dr − logged", "uncovered"))

@@ -65,6 +65,7 @@ def build_app() -> typer.Typer:
     from halfseen.cli.reproduce import reproduce
     from halfseen.cli.run import run
     from halfseen.cli.serve import serve
+    from halfseen.cli.study import study
     from halfseen.cli.token import token_app
     from halfseen.cli.warmup import warmup
 
@@ -75,7 +76,7 @@ def build_app() -> typer.Typer:
         pretty_exceptions_enable=False,
     )
     app.callback()(global_options)
-    for command in (reproduce, run, leaderboard, health, serve, evaluate, bench, warmup, agents, worlds):
+    for command in (study, reproduce, run, leaderboard, health, serve, evaluate, bench, warmup, agents, worlds):
         app.command(cls=Command)(command)
     app.command("export", cls=Command)(export_journal)
     app.command("import", cls=Command)(import_journal)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from halfseen.errors import HalfseenWarning, invalid
+from halfseen.errors import HalfseenError, HalfseenWarning, InvalidInput, invalid
 
 if TYPE_CHECKING:
     from halfseen.worlds.world import World
@@ -171,6 +171,14 @@ def split_numbers(argument: str, given: Sequence[str]) -> list[float]:
     return numbers
 
 
+def _is_log(log: str, got: str) -> HalfseenError:
+    """Return the error for a log of decisions where a table with the rewards of all arms is needed."""
+    return InvalidInput(
+        f"world: expected a world, or a table with the reward of every arm in every row, got '{log}', {got}, which is "
+        f"a log of decisions. To study a log: halfseen study {log}"
+    )
+
+
 def resolve_worlds(
     worlds: Sequence[str],
     *,
@@ -182,11 +190,15 @@ def resolve_worlds(
     time: str | None = None,
 ) -> list[World]:
     """Return the named worlds with their options, or the recorded world of a table."""
+    from halfseen.evaluation.readers import JOURNAL_ENDINGS
     from halfseen.experiments.plan import world_spec
     from halfseen.worlds import recorded
     from halfseen.worlds.columns import FILE_ENDINGS, file_ending, read_columns
     from halfseen.worlds.named import NAMED, RECORDED
 
+    for world in worlds:
+        if world.lower().endswith(JOURNAL_ENDINGS):
+            raise _is_log(world, "an exported journal")
     tables = [world for world in worlds if world.lower().endswith(FILE_ENDINGS)]
     if not tables:
         for world in worlds:
@@ -207,9 +219,14 @@ def resolve_worlds(
     table = tables[0]
     if len(worlds) > 1:
         raise invalid("world", "one table and no other world", f"'{table}' with others")
+    advice = f"; for a log with one reward per row: halfseen study {table}" if Path(table).is_file() else ""
     for role, columns in (("observed", observed), ("rewards", rewards)):
+        if columns is None and Path(table).is_file() and {"arm", "reward"} <= set(read_columns(table).names):
+            raise _is_log(table, "a table with the columns 'arm' and 'reward'")
         if columns is None:
-            raise invalid(role, f"columns of '{table}', separated by commas", "none")
+            raise InvalidInput(f"{role}: expected columns of '{table}', separated by commas, got none{advice}")
+    if len(names := split_list(rewards or [])) == 1:
+        raise InvalidInput(f"rewards: expected at least 2 columns, got {names[0]}{advice}")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", HalfseenWarning)  # printed below
         source = recorded(

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from halfseen.cli.arguments import split_list, split_specs
+from halfseen.cli.arguments import TimeColumn, split_list, split_specs
 from halfseen.cli.terminal import print_evaluation, print_written, progress
 
 
@@ -40,15 +40,29 @@ def evaluate(
         float | None, typer.Option(help="Reward for rounds without a reward.", show_default="such rounds are left out")
     ] = None,
     intervals: Annotated[str, typer.Option(help="Method for confidence intervals: hac or bootstrap.")] = "hac",
+    estimators: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Estimators of the table and the figure, separated by commas: dr, snips, ips, dm, switch_dr, "
+            "clipped_dr, mrdr.",
+            show_default="dr,snips,ips",
+        ),
+    ] = None,
+    propensities: Annotated[
+        str | None,
+        typer.Option(help="Where propensities come from: logged or estimated.", show_default="logged if there are any"),
+    ] = None,
     reward_family: Annotated[
         str, typer.Option(help="The family of the rewards: gaussian (numbers), binary (0 to 1) or count.")
     ] = "gaussian",
+    time: TimeColumn = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the agents and of the bootstrap.")] = 0,
     out: Annotated[
         Path | None, typer.Option(help="Folder for the page, figure and data.", show_default="nothing is written")
     ] = None,
 ) -> None:
     """Estimate from logged decisions what other policies would have earned."""
+    from halfseen.evaluation.estimators import SHOWN
     from halfseen.evaluation.evaluate import evaluate as evaluate_log
     from halfseen.reports.files import check_folder
 
@@ -64,7 +78,10 @@ def evaluate(
             arms=int(names[0]) if names and len(names) == 1 and names[0].isdigit() else names,
             missing=missing,
             intervals=intervals,
+            estimators=SHOWN if estimators is None else split_list(estimators),
+            propensities=propensities,
             reward_family=reward_family,
+            time=time,
             seed=seed,
             progress=bar.update,
         )

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from halfseen.experiments.leaderboard import Leaderboard
     from halfseen.experiments.result import Result
     from halfseen.experiments.slice_schedule import Progress
+    from halfseen.experiments.study import Study
 
 _NAME_WIDTH = 20  # a longer name in the first column may wrap before a column is left out
 # Columns that are left out, in this order, if the terminal is too narrow.
@@ -204,6 +205,21 @@ def print_evaluation(evaluation: Evaluation) -> None:
     for lift in evaluation.lifts:
         _print_note("- ", f"lift over {lift.baseline}: {lift.shown}, {lift.sentence}")
     for line in evaluation.warnings:
+        _print_note("! ", line)
+
+
+def print_study(study: Study) -> None:
+    """Print the four answers, the table of policies and the notes on it."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console()
+    for question, answer in study.answers.items():
+        console.print(Text(question, style="bold"))
+        _print_note("  ", answer)
+        print()
+    print_table(study.table(), "Reward per decision", optional=_OPTIONAL_POLICY_COLUMNS, numeric=True)
+    for line in study.notes:
         _print_note("! ", line)
 
 

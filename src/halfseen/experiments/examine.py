@@ -144,7 +144,7 @@ class Examination:
         path : str or Path
             File, whose suffix determines the format: PNG, SVG or PDF.
         """
-        save_figure(health_figure(_plain(self.measured)), Path(path))
+        save_figure(health_figure(plain(self.measured)), Path(path))
 
     def summary(self) -> dict[str, Any]:
         """Return the findings and the explained shares of the reward variance as plain data.
@@ -178,7 +178,7 @@ class Examination:
         list of Path
             The files.
         """
-        measured, summary = _plain(self.measured), self.summary()
+        measured, summary = plain(self.measured), self.summary()
         with staged(folder) as stage:
             page = render(
                 "health.html",
@@ -203,7 +203,7 @@ class Examination:
         return str(self)
 
 
-def _plain(measured: Measurements) -> dict[str, Any]:
+def plain(measured: Measurements) -> dict[str, Any]:
     """Return the measurements for the figure and the page as plain data. Missing measurements are None."""
     data, model = measured.subject.data, measured.subject.model
     blocks, whiteness, calibration = measured.nis_by_block, measured.whiteness, measured.calibration

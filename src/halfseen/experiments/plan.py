@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from halfseen.agents.catalogue import AgentSpec, agent_spec, is_triple, split_spec
-from halfseen.agents.plain import PlainEntry
+from halfseen.agents.plain import PlainEntry, factory_name
 from halfseen.errors import invalid
 from halfseen.experiments.grid import GridPoint, expand
 from halfseen.validation import at_least, seed_number
@@ -66,7 +66,8 @@ def world_spec(world: str | World) -> World:
     if isinstance(world, World):
         return world
     if not isinstance(world, str):
-        raise invalid("world", "the name of a world, or a world", repr(world))
+        how = f" (hs.worlds.generated({factory_name(world)}, ...) makes one)" if callable(world) else ""
+        raise invalid("world", f"the name of a world, or a world{how}", repr(world))
     name, options = split_spec(world)
     return named(name, **options)
 

@@ -112,7 +112,13 @@ class PlainPlayer:
         assert isinstance(spec.entry, PlainEntry)
         self._label, self._world, self._seeds, self._round = spec.label, task.world, task.seeds, 0
         sizes = {"observed": task.world.observed, "arms": task.world.arms, "rounds": task.rounds}
-        self._agents = [spec.entry.make(**sizes, seed=seed, options=spec.options) for seed in task.seeds]
+        self._agents = []
+        for seed in task.seeds:
+            try:
+                self._agents.append(spec.entry.make(**sizes, seed=seed, options=spec.options))
+            except Exception as error:
+                error.add_note(f"'{self._label}' in '{self._world.name}', when it was made, seed {seed}")
+                raise
         self._delayed: list[list[tuple[int, float]]] = [[] for _ in task.seeds]  # rewards that have not arrived yet
 
     def play(self, chunk: _Chunk) -> Played:
@@ -169,7 +175,8 @@ class Player:
             costs = np.tile(self._world.costs, (streams, 1)) / self._world.reward_unit
         for t in range(n):
             contexts = rounds.contexts[t] if policy.estimator.reveals_context else None
-            choices = policy.decide(rounds.observations[t], contexts=contexts, costs=costs)
+            elapsed = None if rounds.elapsed is None else np.full(streams, rounds.elapsed[t])
+            choices = policy.decide(rounds.observations[t], contexts=contexts, costs=costs, elapsed=elapsed)
             reward = rounds.reward_of(t, policy.all_rows, choices.arms)
             self._learn(choices, reward)
             arms[:, t], rewards[:, t], features[:, t] = choices.arms, reward, choices.features
@@ -186,10 +193,10 @@ class Player:
     def play_batch(self, chunk: _Chunk) -> tuple[Ints, Floats, Floats] | None:
         """Play all rounds in one call. The result is identical to the result of `play_round_by_round`.
 
-        Returns None if arms have costs, if rewards are delayed, or if the policy cannot play many rounds at once (see
-        `Policy.play_rounds`).
+        Returns None if arms have costs, if rewards are delayed, if time passes between rounds, or if the policy cannot
+        play many rounds at once (see `Policy.play_rounds`).
         """
-        if self._world.reward_every > 1 or self._world.costs is not None:
+        if self._world.reward_every > 1 or self._world.costs is not None or chunk.rounds.elapsed is not None:
             return None
         contexts = chunk.rounds.contexts if self.policy.estimator.reveals_context else None
         return self.policy.play_rounds(chunk.rounds.observations, chunk.payoffs, contexts=contexts)

@@ -34,7 +34,8 @@ from halfseen.reports.files import write_atomically, write_figure
 from halfseen.reports.pages import render
 from halfseen.reports.tables import Table, map_cells, rewards_markdown
 from halfseen.worlds.named import NAMED, RECORDED
-from halfseen.worlds.recorded import SCALE_ON, RecordedWorld
+from halfseen.worlds.preparation import SCALE_ON
+from halfseen.worlds.recorded import RecordedWorld
 from halfseen.worlds.world import all_settings
 
 if TYPE_CHECKING:

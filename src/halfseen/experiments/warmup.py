@@ -118,10 +118,11 @@ def _options(name: str) -> dict[str, Any]:
 
 
 def _play(*agents: str) -> None:
-    """Play agents with late and provisional rewards, save and load them, and play a fleet of each."""
+    """Play agents with gaps, late and provisional rewards, save and load them, and play a fleet of each."""
     from halfseen.agents.catalogue import CATALOG, make, split_spec
     from halfseen.agents.fleet import Fleet
     from halfseen.agents.loading import load
+    from halfseen.components import LONGEST_GAP
 
     for spec in agents:
         name, given = split_spec(spec)
@@ -135,6 +136,8 @@ def _play(*agents: str) -> None:
             agent.learn(decision.id, float(t % 3))
         if agent.policy.can_refit:
             agent.refit()
+        if not revealed:
+            agent.observe(ys[0], elapsed=LONGEST_GAP + 2)
         if agent.policy.takes_provisional:
             decision = agent.decide(ys[0], **({"context": contexts[0]} if revealed else {}))
             agent.learn(decision.id, 1.0, provisional=True)
@@ -154,6 +157,7 @@ def _play(*agents: str) -> None:
 def _filter() -> None:
     model = _required_options(["model"])["model"]
     model.smooth(_observations())
+    model.smooth(_observations(), elapsed=2)
     tracker = model.tracker()
     for y in np.tile(_observations(), (4, 1)):
         tracker.step(y)

@@ -557,6 +557,33 @@ def arms_figure(arms: Mapping[str, Ints], names: Sequence[str]) -> Figure:
     return figure
 
 
+def forecast_figure(arms: Sequence[str], expected: Floats, lower: Floats, upper: Floats, best: Floats) -> Figure:
+    """Plot expected rewards with their intervals, and the probability that each arm is the best.
+
+    All arrays have one row per round ahead and one column per arm.
+    """
+    styles = _line_styles(arms)
+    columns = _legend_columns(arms, _PAGE)
+    ahead = np.arange(1, len(expected) + 1)
+    marker = "o" if len(ahead) == 1 else None
+    with _new_figure(_PAGE, 2.1 + 0.16 * _row_count(len(arms), columns)) as figure:
+        values, probabilities = figure.subplots(1, 2, sharex=True)
+        for a, (colour, dashes) in enumerate(styles.values()):
+            line = {"color": colour, "linestyle": dashes, "linewidth": 1.1, "marker": marker, "markersize": 3}
+            values.fill_between(ahead, lower[:, a], upper[:, a], color=colour, alpha=0.12, linewidth=0)
+            values.plot(ahead, expected[:, a], label=arms[a], **line)
+            probabilities.plot(ahead, best[:, a], **line)
+        values.set_ylabel("expected reward, with 90 % interval")
+        probabilities.set_ylabel("probability of being the best arm")
+        probabilities.set_ylim(-0.02, 1.02)
+        for axes in (values, probabilities):
+            _clean_axes(axes)
+            axes.set_xlabel("rounds ahead")
+            axes.xaxis.get_major_locator().set_params(integer=True)
+        figure.legend(loc="outside lower center", ncols=columns, frameon=False)
+    return figure
+
+
 def arm_shares(arms: Ints, count: int, edges: Ints) -> Floats:
     """Return the share of each arm (intervals, K) in the rounds between consecutive edges, from `arms` (S, T)."""
     played = arms[:, :, None] == np.arange(count)
@@ -617,11 +644,21 @@ def _ratio_dot(axes: Axes, height: int, entry: Summary) -> None:
 
 # Off-policy evaluation
 
-_MARKERS = {"dr": (_BLUE, "o"), "snips": (_VERMILION, "s"), "ips": (_BLACK, "^")}
+_MARKERS = {
+    "dr": (_BLUE, "o"),
+    "snips": (_VERMILION, "s"),
+    "ips": (_BLACK, "^"),
+    "dm": (_GREEN, "D"),
+    "switch_dr": (_ORANGE, "v"),
+    "clipped_dr": (_SKY, "P"),
+    "mrdr": (_PURPLE, "X"),
+}
 _LEAST_WEIGHT = 3e-4  # the lower end of the axis of weights
 
 
-def evaluation_figure(policies: Mapping[str, Summary], weights: Mapping[str, Floats], *, narrow: bool) -> Figure:
+def evaluation_figure(
+    policies: Mapping[str, Summary], weights: Mapping[str, Floats], estimators: Sequence[str], *, narrow: bool
+) -> Figure:
     """Plot estimates with intervals on the left, and weights in descending order on the right.
 
     The logged policy comes first. If `narrow`, the weights are below the estimates.
@@ -629,13 +666,13 @@ def evaluation_figure(policies: Mapping[str, Summary], weights: Mapping[str, Flo
     labels = {label: textwrap.shorten(label.replace(",", ", "), 34, placeholder="…") for label in policies}
     width = _COLUMN if narrow else _PAGE
     columns = _legend_columns(labels.values(), width)
-    panel = max(2.2, 0.6 + 0.34 * len(policies))
+    panel = max(2.2, 0.6 + 0.114 * max(3, len(estimators)) * len(policies))
     with _new_figure(width, panel + 2.0 * narrow + 0.16 * _row_count(len(policies), columns)) as figure:
         if narrow:
             left, right = figure.subplots(2, 1, height_ratios=[panel, 2.0])
         else:
             left, right = figure.subplots(1, 2, width_ratios=[1.35, 1])
-        _draw_estimates(left, policies, labels)
+        _draw_estimates(left, policies, estimators, labels)
         _draw_weights(right, weights, labels)
         for axes in (left, right):
             _clean_axes(axes)
@@ -644,11 +681,16 @@ def evaluation_figure(policies: Mapping[str, Summary], weights: Mapping[str, Flo
     return figure
 
 
-def _draw_estimates(axes: Axes, policies: Mapping[str, Summary], labels: Mapping[str, str]) -> None:
+def _draw_estimates(
+    axes: Axes, policies: Mapping[str, Summary], estimators: Sequence[str], labels: Mapping[str, str]
+) -> None:
+    reach = 0.33 * (1.0 - 1.0 / len(estimators))
+    shifts = np.linspace(-reach, reach, len(estimators))
     logged = next(iter(policies.values()))
     axes.axvline(logged["ips"]["value"], color=_GREY, linewidth=0.8, linestyle=_DASHED)
     for row, policy in enumerate(policies.values()):
-        for shift, (name, (colour, marker)) in zip((-0.22, 0.0, 0.22), _MARKERS.items(), strict=True):
+        for shift, name in zip(shifts, estimators, strict=True):
+            colour, marker = _MARKERS[name]
             value, low, high = (policy[name][part] for part in ("value", "low", "high"))
             if not np.isfinite(value):
                 continue
@@ -678,6 +720,53 @@ def _draw_weights(axes: Axes, weights: Mapping[str, Floats], labels: Mapping[str
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(_thousands)
     axes.set(xlabel="rounds in descending order of weight", ylabel="weight")
+
+
+# A log of decisions
+
+_BLOCKS = 40  # points of a curve over the rounds of a log
+_MOST_ARMS = 8  # more shares could not be told apart
+
+
+def log_figure(rewards: Floats, played: Ints, arms: Sequence[str], *, narrow: bool = False) -> Figure:
+    """Plot the mean reward (n,) and the share of every arm in blocks of rounds.
+
+    `played` (n,) has positions in `arms`. Rewards are NaN if there was none. If `narrow`, the panels are below each
+    other.
+    """
+    rounds = len(rewards)
+    edges = np.unique(np.round(np.linspace(0, rounds, min(_BLOCKS, max(rounds // 5, 1)) + 1)).astype(np.int64))
+    counts = np.bincount(played, minlength=len(arms))
+    shown = np.argsort(-counts, kind="stable")[:_MOST_ARMS]
+    labels = [textwrap.shorten(arms[arm], 24, placeholder="…") for arm in shown]
+    blocks = list(itertools.pairwise(edges.tolist()))
+    middles = np.array([(first + end) / 2 for first, end in blocks])
+    width = _COLUMN if narrow else _PAGE
+    columns = _legend_columns(labels, width)
+    with _new_figure(width, (4.2 if narrow else 2.3) + 0.16 * _row_count(len(labels), columns)) as figure:
+        left, right = figure.subplots(2, 1) if narrow else figure.subplots(1, 2)
+        means, errors = np.full(len(blocks), np.nan), np.full(len(blocks), np.nan)
+        for at, (first, end) in enumerate(blocks):
+            known = rewards[first:end][~np.isnan(rewards[first:end])]
+            if len(known):
+                means[at] = known.mean()
+            if len(known) > 1:
+                errors[at] = 2.0 * known.std(ddof=1) / np.sqrt(len(known))
+        left.fill_between(middles, means - errors, means + errors, color=_GREY, alpha=0.25, linewidth=0)
+        left.plot(middles, means, color=_GREY, linewidth=1.1)
+        left.set(xlabel="decision", ylabel="mean reward")
+        styles = _line_styles([f"arm {arm}" for arm in shown])
+        for arm, label, (colour, dashes) in zip(shown, labels, styles.values(), strict=True):
+            share = [np.mean(played[first:end] == arm) for first, end in blocks]
+            right.plot(middles, share, color=colour, linestyle=dashes, linewidth=1.1, label=label)
+        right.set(xlabel="decision", ylabel="share of decisions", ylim=(0.0, 1.02))
+        for axes in (left, right):
+            _clean_axes(axes)
+            axes.set_xlim(0, rounds)
+            axes.xaxis.set_major_formatter(_thousands)
+        handles, names = right.get_legend_handles_labels()
+        figure.legend(handles, names, loc="outside lower center", ncols=columns, frameon=False, handlelength=2.6)
+    return figure
 
 
 # Model health

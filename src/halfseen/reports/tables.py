@@ -557,17 +557,18 @@ def wrap_prose(text: str) -> str:
 # Off-policy evaluation
 
 
-def policy_table(policies: Mapping[str, Summary]) -> Table:
+def policy_table(policies: Mapping[str, Summary], estimators: Sequence[str]) -> Table:
     """Return the estimates with one row per policy. The logged policy comes first."""
     rows: list[dict[str, str]] = []
-    digits = _policy_decimals([policy["dr"] for policy in policies.values()])
+    first = estimators[0]
+    digits = _policy_decimals([policy[first] for policy in policies.values()])
     for label, policy in policies.items():
         size = policy["effective_sample_size"]
         rows.append(
             {
                 "policy": label,
-                **{name: interval(policy[name], digits) for name in policy["more than logged"]},
-                "dr − logged": interval(policy["more than logged"]["dr"], digits, "+") if rows else "–",
+                **{name: interval(policy[name], digits) for name in estimators},
+                f"{first} − logged": interval(policy["more than logged"][first], digits, "+") if rows else "–",
                 "ess": number(size, 0 if size >= 100 else 1),
                 "largest weight": f"{policy['largest_weight']:.3g}",
                 "uncovered": percent(policy["uncovered"], 1),
@@ -614,6 +615,21 @@ def logged_arms_table(
 
 
 # Model health
+
+
+def next_table(following: Any) -> Table:
+    """Return the probability and the expected reward of every arm in the next decision, the most probable first."""
+    ranked = sorted(following.probabilities, key=lambda arm: -following.probabilities[arm])
+    return Table(
+        [
+            {
+                "arm": arm,
+                "probability": percent(following.probabilities[arm], 1),
+                "expected reward": number(following.expected.get(arm), 3) if following.expected else "–",
+            }
+            for arm in ranked
+        ]
+    )
 
 
 def dimensions_table(scores: Mapping[int, float], latent: int) -> Table:

@@ -1,0 +1,177 @@
+"""Reads a table of logged decisions of which little is known: which columns are observed, and which one is the time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from halfseen.agents.arms import Arm
+from halfseen.errors import HalfseenError, InvalidInput, invalid
+from halfseen.evaluation.log import Log
+from halfseen.evaluation.readers import RESERVED, read_log, time_column
+from halfseen.kernels.random import Floats, Ints
+from halfseen.validation import is_missing
+from halfseen.worlds.columns import Columns, are_texts, read_columns
+
+ROLES = ("arm", "reward", "propensity", "time")
+_MOST_GAPS = 2  # integers from 0 on are the numbers of arms if at most every second one is missing
+_LEAST_ROWS = 20  # of a column that may contain row numbers
+
+
+class LoggedTable(NamedTuple):
+    """A table of logged decisions."""
+
+    log: Log
+    time: str | None  # the column by which the rows were sorted
+    left_out: dict[str, str]  # reasons why columns are not observed, by column
+    next_observation: Floats | None  # of a last row without an arm: the decision to be made
+
+
+def read_table(
+    table: Any,
+    *,
+    observed: Sequence[str] | None,
+    roles: dict[str, str],
+    arms: int | Sequence[Arm] | None,
+    stream: str | None,
+) -> LoggedTable:
+    """Read a table. `roles` has the names of the columns "arm", "reward", "propensity" and "time" that were given.
+
+    By default, every column without another meaning is observed. Without a column "time", the only column of dates is
+    the time.
+    """
+    columns = _renamed(read_columns(table), roles)
+    for name in ("arm", "reward"):
+        if name not in columns.names:
+            raise InvalidInput(
+                f"{columns.source}: expected a column '{name}', or its name ({name}=, --{name}), got the columns "
+                f"{', '.join(columns.names[:12])}{', …' * (len(columns.names) > 12)}"
+            )
+    if len(columns.as_given("arm")) == 0:
+        raise InvalidInput(f"{columns.source}: expected at least one decision, but the table has no rows")
+    time, seconds = _time(columns, observed)
+    features, notes, left_out = _features(columns, observed, time)
+    rows = np.arange(len(columns.as_given("arm")))
+    if any(len(values) != len(rows) for values in features.values()):
+        raise invalid(columns.source, "columns of the same length", "columns of different lengths")
+    decided = np.array([not _is_empty(cell) for cell in columns.as_given("arm")], dtype=np.bool_)
+    order = rows if seconds is None else np.argsort(seconds, kind="stable")
+    next_row = _next_row(columns.source, order, decided)
+    kept = rows[decided]
+    others = {name: np.asarray(columns.as_given(name), dtype=object) for name in columns.names if name in RESERVED}
+    cells: dict[str, Any] = {name: values[kept] for name, values in others.items()}
+    if seconds is not None:
+        cells["time"] = seconds[kept]
+    observations = {f"observation {number}": values[kept] for number, values in enumerate(features.values())}
+    log = read_log(
+        Columns({**observations, **cells}, columns.source),
+        observed=list(observations),
+        arms=_numbered(cells) if arms is None else arms,
+        stream=stream,
+    )
+    log = replace(log, notes=(*notes, *log.notes), features=tuple(features))
+    observation = None if next_row is None else np.array([values[next_row] for values in features.values()])
+    return LoggedTable(log, time, left_out, observation)
+
+
+def _numbered(cells: dict[str, Any]) -> list[Arm] | None:
+    """Return the arms if they are integers that do not count from 0, such as the keys of articles."""
+    if "propensities" in cells:
+        return None
+    found = {cell for cell in cells["arm"].tolist() if isinstance(cell, int | float) and cell == int(cell)}
+    if len(found) < len(set(cells["arm"].tolist())) or (min(found) == 0 and max(found) <= _MOST_GAPS * len(found)):
+        return None
+    return [int(arm) for arm in sorted(found)]
+
+
+def _renamed(columns: Columns, roles: dict[str, str]) -> Columns:
+    """Return the columns with the names of their roles. A role that is not given keeps its own name."""
+    for given in roles.values():
+        columns.as_given(given)  # raises if there is none
+    names = {given: role for role, given in roles.items()}
+    taken = set(roles)
+    return Columns(
+        {names.get(name, name): columns.as_given(name) for name in columns.names if name in names or name not in taken},
+        columns.source,
+    )
+
+
+def _time(columns: Columns, observed: Sequence[str] | None) -> tuple[str | None, Floats | None]:
+    """Return the name and the seconds of the column "time" or, without one, of the only column of dates."""
+    time = time_column(columns, observed)
+    if time is None:
+        return None, None
+    seconds = columns.times(time)
+    missing = np.flatnonzero(np.isnan(seconds))
+    if len(missing):
+        raise invalid(f"{columns.source}, column '{time}', row {missing[0] + 1}", "a time", "an empty cell")
+    return time, seconds
+
+
+def _features(
+    columns: Columns, observed: Sequence[str] | None, time: str | None
+) -> tuple[dict[str, Floats], list[str], dict[str, str]]:
+    """Return the observed features, remarks about encoded columns, and the columns that cannot be observed."""
+    left_out: dict[str, str] = {}
+    if observed is not None:
+        features, notes = columns.features(observed)
+        return _checked(columns, _without_empty(features, left_out)), notes, left_out
+    begin = [name for name in columns.names if name.startswith("observation")]
+    names: Iterable[str] = begin or [name for name in columns.names if name not in RESERVED and name != time]
+    features, notes = {}, []
+    for name in names:
+        try:
+            found, remarks = columns.features([name])
+            if _is_row_number(found):
+                left_out[name] = "its values are row numbers"
+                continue
+        except HalfseenError as error:
+            if not are_texts(columns.as_given(name)):
+                raise
+            left_out[name] = str(error).partition(": ")[2]
+            continue
+        features |= found
+        notes += remarks
+    return _checked(columns, _without_empty(features, left_out)), notes, left_out
+
+
+def _without_empty(features: dict[str, Floats], left_out: dict[str, str]) -> dict[str, Floats]:
+    """Return the features that have a value in some row, and note the others in `left_out`."""
+    empty = [name for name, values in features.items() if np.isnan(values).all()]
+    left_out |= dict.fromkeys(empty, "it is empty")
+    return {name: values for name, values in features.items() if name not in left_out}
+
+
+def _checked(columns: Columns, features: dict[str, Floats]) -> dict[str, Floats]:
+    if not features:
+        raise InvalidInput(f"{columns.source}: expected at least one observed column beside arm and reward, got none")
+    return features
+
+
+def _next_row(source: str, order: Ints, decided: np.ndarray[Any, Any]) -> int | None:
+    """Return the last row if it has no arm. Other rows must have one."""
+    if not decided.any():
+        raise invalid(source, "rows with an arm", "empty cells only")
+    without = order[~decided[order]]
+    if len(without) == 0:
+        return None
+    if len(without) > 1 or without[0] != order[-1]:
+        row = int(min(without[:-1], default=without[0])) if len(without) > 1 else int(without[0])
+        raise invalid(f"{source}, row {row + 1}", "an arm, which only the last row may lack", "an empty cell")
+    return int(without[0])
+
+
+def _is_row_number(found: dict[str, Floats]) -> bool:
+    """Return whether a column of numbers increases by the same step in every row."""
+    (values, *others) = found.values()
+    if others or len(values) < _LEAST_ROWS:
+        return False
+    steps = np.diff(values)
+    return bool((steps == steps[0]).all() and steps[0] != 0)
+
+
+def _is_empty(cell: Any) -> bool:
+    return is_missing(cell) or (isinstance(cell, str) and not cell.strip()) or cell != cell

@@ -1,0 +1,142 @@
+"""Writes logged decisions as the journal of a stream, which the service imports and goes on from."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from halfseen.agents.agent import Agent
+from halfseen.agents.arms import Arm
+from halfseen.errors import missing_extra
+from halfseen.evaluation.log import Log, StepKind
+from halfseen.kernels.random import Floats
+from halfseen.reports.files import write_atomically
+
+_MICROSECONDS = 1_000_000
+_MOST_SECONDS = 253_402_214_400  # the last day of the year 9999
+_OTHER_CHARACTERS = re.compile(r"[^A-Za-z0-9._-]+")
+
+Models = Sequence[tuple[int, Mapping[str, Any]]]  # identified models, each with the number of decisions before it
+
+
+def stream_name(text: str) -> str:
+    """Return a name of a stream that resembles a text."""
+    return _OTHER_CHARACTERS.sub("-", text).strip("-._")[:100] or "study"
+
+
+def stream_arms(log: Log) -> list[str] | int:
+    """Return the arms of the stream: their number if they are numbered from 0, otherwise their names."""
+    return len(log.arms) if list(log.arms) == list(range(len(log.arms))) else log.names
+
+
+def write_journal(path: Any, log: Log, agent: Agent, models: Models, *, name: str, options: Mapping[str, Any]) -> int:
+    """Write the log as the stream `name`, and return the number of events.
+
+    The agent of the stream is `agent`, which has replayed the log. Its identified models are part of the journal, so
+    that the service need not identify them again.
+    """
+    try:
+        from halfseen.journal.events import Created, Decided, Event, ExportExtent, ModelAccepted, Rewarded, to_line
+    except ImportError as error:
+        raise missing_extra(error.name or "msgspec", "service", "the journal") from None
+    from halfseen.agents import saving
+    from halfseen.journal.decision_ids import next_ids
+
+    spec = {
+        "name": name,
+        "observed": list(log.features),
+        "arms": stream_arms(log),
+        "agent": agent.name,
+        "options": dict(options),
+        "seed": agent.recipe["seed"],
+    }
+    seconds = event_times(log)
+    microseconds = (seconds * _MICROSECONDS).astype(np.int64)
+    probabilities = full_propensities(log)
+    arms: list[Arm] = list(range(len(log.arms))) if isinstance(spec["arms"], int) else list(log.names)
+    accepted = dict(models)
+
+    def events() -> Iterator[Event]:
+        now, last, seq = int(microseconds[0]), None, 1
+        ids: list[str] = []
+        yield Event(1, now, None, Created(spec))
+        for step in log.steps:
+            row = step.at
+            if step.kind is StepKind.DECIDED:
+                if (model := accepted.pop(row, None)) is not None:
+                    seq += 1
+                    yield Event(seq, now, None, ModelAccepted(seq - 1), saving.to_bytes({}, model))
+                now = max(now, int(microseconds[row]))
+                (last,) = next_ids(now // 1000, last, 1)
+                ids.append(last)
+                possible = log.possible[row]
+                decided = Decided(
+                    round=row + 1,
+                    observation=[None if np.isnan(entry) else float(entry) for entry in log.observations[row]],
+                    arm=arms[log.played[row]],
+                    propensity=float(probabilities[row, log.played[row]]),
+                    propensities=probabilities[row].tolist(),
+                    expected=[None] * len(arms),
+                    available=None if possible.all() else [arms[at] for at in np.flatnonzero(possible)],
+                )
+                seq += 1
+                yield Event(seq, now, last, decided)
+            elif step.kind is StepKind.REWARDED and not step.provisional:
+                seq += 1
+                yield Event(seq, now, ids[row], Rewarded(ids[row], row + 1, step.value, "given", True))
+        for model in accepted.values():
+            seq += 1
+            yield Event(seq, now, None, ModelAccepted(seq - 1), saving.to_bytes({}, model))
+
+    rewarded = sum(step.kind is StepKind.REWARDED and not step.provisional for step in log.steps)
+    total = 1 + log.rounds + rewarded + len(models)
+    lines = (to_line(name, one, ExportExtent(total, 1) if one.seq == 1 else None) + b"\n" for one in events())
+    write_atomically(path, lambda file: file.writelines(lines))
+    return total
+
+
+def event_times(log: Log) -> Floats:
+    """Return the times (n,) of the decisions in seconds since 1970.
+
+    If there are no times, or if they cannot be times since 1970, decisions are one second apart and end now.
+    """
+    times = log.times
+    if times is None or times[0] < 0 or times[-1] > min(time.time(), _MOST_SECONDS):
+        return np.asarray(np.floor(time.time()) - np.arange(log.rounds, 0.0, -1.0))
+    return times
+
+
+def full_propensities(log: Log) -> Floats:
+    """Return the propensities (n, K) of all arms.
+
+    If only those of the arms played were logged, the rest is divided equally among the other arms that could be played.
+    """
+    if log.propensities is not None:
+        return log.propensities
+    rows = np.arange(log.rounds)
+    others = log.possible.copy()
+    others[rows, log.played] = False
+    count = others.sum(axis=1)
+    share = np.divide(1.0 - log.propensity, count, out=np.zeros(log.rounds), where=count > 0)
+    probabilities = others * share[:, None]
+    probabilities[rows, log.played] = np.where(count > 0, log.propensity, 1.0)
+    return np.asarray(probabilities)
+
+
+def check_journal(log: Log) -> str | None:
+    """Return why there is no journal that the service could import, or None."""
+    if find_spec("msgspec") is None:
+        return str(missing_extra("msgspec", "service", "the journal"))
+    if not log.is_table:
+        return "the log is a journal already"
+    if len(set(log.features)) < len(log.features):
+        return "names of columns repeat"
+    too_long = [text for text in (*log.features, *log.names) if not text.isprintable() or not 0 < len(text) <= 100]
+    if too_long:
+        return f"the name '{too_long[0][:40]}' is not 1 to 100 printable characters"
+    return None

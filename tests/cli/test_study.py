@@ -1,0 +1,59 @@
+"""The command `halfseen study`, and the commands that send the user there."""
+
+from __future__ import annotations
+
+import pytest
+from experiments.test_study import small
+
+from halfseen.cli.app import run_app
+
+
+@pytest.fixture
+def csv(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    columns = small()
+    rows = zip(*columns.values(), strict=True)
+    (tmp_path / "log.csv").write_text("\n".join(",".join(map(str, row)) for row in [columns, *rows]))
+    return tmp_path
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_one_command(csv, capsys, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr("halfseen.experiments.study.Study._page", lambda *_: "<p>tested elsewhere, because it is slow")
+    assert run_app(["study", "log.csv", "--policy", "uniform,always:1"]) == 0
+    printed = capsys.readouterr()
+    lines = printed.out.splitlines()
+    assert lines[0] == "Does what is hidden matter?"
+    assert max(map(len, lines)) <= width
+    assert "To go on in the service: halfseen import study/study.ndjson" in printed.out
+    assert sorted(path.name for path in (csv / "study").iterdir()) == [
+        "study.csv", "study.html", "study.json", "study.ndjson",
+    ]  # fmt: skip
+
+
+def test_errors_are_one_line(csv, capsys):
+    assert run_app(["study", "log.csv", "--reward", "clicks"]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()[-1:]
+    assert line.startswith("error: 'log.csv' has no column 'clicks'") or "has no column 'clicks'" in line
+    assert run_app(["study", "nothing.csv"]) == 2
+    assert "log: expected an existing file, got 'nothing.csv'" in capsys.readouterr().err
+    assert not (csv / "study").exists()
+
+
+@pytest.mark.parametrize("command", ["health", "run"])
+def test_other_commands_send_logs_here(csv, command, capsys):
+    (csv / "journal.ndjson").write_text("")
+    for log in ("log.csv", "journal.ndjson"):
+        assert run_app([command, log]) == 2
+        (line,) = capsys.readouterr().err.strip().splitlines()
+        assert line.endswith(f"which is a log of decisions. To study a log: halfseen study {log}")
+
+
+@pytest.mark.parametrize("command", ["health", "run"])
+@pytest.mark.parametrize("words", [[], ["--observed", "y", "--rewards", "profit"]])
+def test_other_commands_name_this_one_for_a_log_with_other_names(csv, command, words, capsys):
+    (csv / "log.csv").write_text((csv / "log.csv").read_text().replace("arm,", "action,").replace("reward", "profit"))
+    assert run_app([command, "log.csv", *words]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert line.endswith("; for a log with one reward per row: halfseen study log.csv")

@@ -1,0 +1,426 @@
+"""`hs.study`: its four answers, its files, the journal that the service imports, and bad input."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from engine_tools import decide, reward, with_engine
+from pyarrow import parquet
+from settings import assert_same_state
+
+import halfseen as hs
+from halfseen.cli.app import run_app
+from halfseen.experiments import study as module
+from halfseen.experiments import study_findings
+from halfseen.experiments.logged_table import LoggedTable, read_table
+from halfseen.experiments.study_journal import (
+    check_journal,
+    event_times,
+    full_propensities,
+    stream_arms,
+    stream_name,
+)
+from halfseen.journal.journal import open_journal
+from halfseen.journal.transfer import import_streams, read_events
+from halfseen.service.engine.imported_stream import Importer
+from halfseen.service.engine.loaded_stream import fold_stream
+from halfseen.service.schemas import Limits
+
+ARMS = ["buy", "hold", "sell"]
+
+
+def log(rounds: int = 260, seed: int = 0) -> dict[str, np.ndarray]:
+    """Return a log in which `demand` decides between "buy" and "sell", and is seen through a noisy sensor."""
+    rng = np.random.default_rng(seed)
+    demand = np.zeros(rounds)
+    for t in range(1, rounds):
+        demand[t] = 0.7 * demand[t - 1] + 2.0 * rng.normal()
+    arm = rng.integers(3, size=rounds)
+    reward = demand * np.array([1.0, 0.0, -1.0])[arm] + 0.3 * rng.normal(size=rounds)
+    return {
+        "when": np.datetime64("2026-01-01") + np.arange(rounds) * np.timedelta64(60, "s"),
+        "sensor": 500.0 + 40.0 * (demand + rng.normal(size=rounds)),
+        "weather": rng.choice(["rain", "sun"], size=rounds),
+        "arm": np.array(ARMS)[arm],
+        "propensity": np.full(rounds, 1 / 3),
+        "reward": reward,
+    }
+
+
+def small(rounds: int = 60, **columns) -> dict[str, np.ndarray]:
+    """Return a log of few rounds in which some columns are replaced."""
+    rng = np.random.default_rng(2)
+    plain = {
+        "y": rng.normal(size=rounds),
+        "arm": rng.integers(2, size=rounds),
+        "propensity": np.full(rounds, 0.5),
+        "reward": rng.normal(size=rounds),
+        "time": np.arange(rounds),
+    }
+    return {name: column for name, column in (plain | columns).items() if column is not None}
+
+
+def read(columns, **roles: str) -> LoggedTable:
+    return read_table(columns, observed=None, roles=roles, arms=None, stream=None)
+
+
+@pytest.fixture(scope="module")
+def table():
+    return log()
+
+
+@pytest.fixture(scope="module")
+def study(table):
+    return hs.study(table, seed=3, name="shop")
+
+
+@pytest.fixture(scope="module")
+def folder(study, tmp_path_factory):
+    path = tmp_path_factory.mktemp("study")
+    study.save(path)
+    return path
+
+
+# ---------------------------------------------------------------------- answers
+
+
+def test_the_four_answers(study):
+    assert tuple(study.answers) == module.QUESTIONS
+    hidden, earned, following, wrong = study.answers.values()
+    assert hidden.split(":")[0] in ("Yes", "No") or hidden.startswith("It cannot be told")
+    assert study.best in ("adaptive", "lag-ts", "ts-pco")
+    assert earned.startswith(f"{study.best}: ")
+    assert "more than what was logged" in earned
+    assert following.startswith("If the next observation is that of the last row, play ")
+    assert study.next_decision.arm in ARMS
+    assert wrong == "Nothing was found."
+    assert study.ok
+    assert str(study).startswith(f"{module.QUESTIONS[0]}\n  ")
+    assert study.answers[module.QUESTIONS[1]] in study._repr_html_().replace("&#x27;", "'")
+
+
+def test_all_default_policies_are_compared(study):
+    each = [f"always:{arm}" for arm in ARMS]
+    assert list(study.evaluation.policies) == ["logged", "uniform", *each, "adaptive", "lag-ts", "ts-pco"]
+    assert study.examination is not None
+    assert study.examination.finding("worth of sensor") is not None
+    frame = study.to_frame("pandas")
+    assert frame["policy"].to_list() == list(study.evaluation.policies)
+
+
+def test_the_estimates_are_those_of_evaluate(study, table):
+    plain = {name: column for name, column in table.items() if name != "when"}
+    found = hs.evaluate(plain, ["uniform", "ts-pco"], observed=["sensor", "weather"], seed=3)
+    for label in ("uniform", "ts-pco"):
+        assert found.policies[label].values == study.evaluation.policies[label].values
+
+
+def test_the_next_decision_is_that_of_the_last_row_without_an_arm(table):
+    short = {name: column[:100] for name, column in table.items() if name != "weather"}
+    open_row = {"when": np.datetime64("2026-01-09"), "sensor": 900.0, "arm": "", "reward": np.nan}
+    longer = {name: np.append(column.astype(object), open_row.get(name, np.nan)) for name, column in short.items()}
+    study = hs.study(longer, policy=["ts-pco"])
+    assert study.log.rounds == 100
+    assert study.next_decision.is_open
+    assert study.next_decision.arm == "buy"  # demand is high
+    assert study.answers["What to do next?"].startswith("In the last row, which has no arm yet, play buy")
+
+
+def test_a_single_arm_can_be_the_best():
+    arm = np.tile([0, 1], 80)
+    reward = arm + 0.1 * np.random.default_rng(0).normal(size=160)
+    evaluation = hs.evaluate(small(160, arm=arm, reward=reward), ["always:0", "always:1"], observed=["y"])
+    best, sentence = module._best(evaluation)
+    assert best == "always:1"
+    assert sentence.startswith("always:1: ")
+    assert "more than what was logged (0.5" in sentence
+    following = module._next_decision(read(small(160, arm=arm)), None, {}, best)
+    assert (following.arm, following.probabilities) == (1, {"0": 0.0, "1": 1.0})
+
+
+def test_noise_is_not_called_better():
+    evaluation = hs.evaluate(small(300), observed=["y"])
+    best, sentence = module._best(evaluation)
+    assert best is not None
+    assert sentence.startswith("No policy is clearly better than what was logged, which earned ")
+    assert sentence.endswith(" (widened, because it is the best of 3).")
+    assert "widened" not in module._best(hs.evaluate(small(300), ["uniform"], observed=["y"]))[1]
+
+
+def test_no_arm_is_named_without_a_reason():
+    decided = module.NextDecision("adaptive", 0, {"0": 0.5, "1": 0.5}, {"0": 0.2, "1": 0.2}, False)
+    log = read(small()).log
+    told = module._next_sentence(decided, log, "adaptive")
+    assert told == "It cannot be told yet: adaptive expects the same of every arm."
+    better = replace(decided, expected={"0": 0.2, "1": 0.3})
+    assert module._next_sentence(better, log, "adaptive").startswith("If the next observation is that of the last row,")
+    one_arm = read(small(arm=np.zeros(60, dtype=int))).log
+    assert module._next_sentence(better, one_arm, "always:0").startswith("It cannot be told yet: only one arm was")
+
+
+def test_propensities_are_estimated_where_they_are_missing(table):
+    columns = {name: column[:80] for name, column in table.items() if name not in ("weather", "propensity")}
+    study = hs.study(columns, policy=["uniform"])
+    assert study.evaluation.propensities == "estimated"
+    finding = study.finding("propensities")
+    assert (finding.shown, str(finding.verdict)) == ("estimated", "look")
+    assert "estimates hold only if nothing else influenced the choice of arms" in finding.sentence
+    assert "Propensities were estimated" in study.answers["What is wrong with the log?"]
+    np.testing.assert_allclose(full_propensities(study.log).sum(axis=1), 1.0)
+
+
+def test_the_interval_of_the_best_is_widened(study):
+    one = study.evaluation.policies["ts-pco"]
+    gain = one.differences["dr"]
+    assert module._simultaneous(one, 1).low == pytest.approx(gain.low)
+    wider = module._simultaneous(one, 7)
+    assert wider.low < gain.low < gain.high < wider.high
+
+
+# ---------------------------------------------------------------------- files
+
+
+def test_files(folder, study):
+    assert sorted(path.name for path in folder.iterdir()) == ["study.csv", "study.html", "study.json", "study.ndjson"]
+    page = (folder / "study.html").read_text()
+    assert all(question in page for question in study.answers)
+    assert page.count("<img") == 3
+    assert "<script" not in page
+    summary = json.loads((folder / "study.json").read_text())
+    assert summary["answers"] == study.answers
+    assert list(summary["features"]) == ["sensor", "weather=rain"]
+    assert summary["features"]["sensor"]["centre"] == pytest.approx(study.log.observations[:52, 0].mean())
+    assert summary["next"]["arm"] == study.next_decision.arm
+    rows = pd.read_csv(folder / "study.csv")
+    assert rows["dr"].to_list() == pytest.approx(study.to_frame("pandas")["dr"].to_list())
+
+
+def test_the_service_goes_on_from_the_journal(folder, study, tmp_path):
+    journal = open_journal(str(tmp_path / "halfseen.db"))
+    try:
+        importer = Importer(Limits(), 0)
+        counts = import_streams(journal, read_events(folder / "study.ndjson"), importer.open_stream)
+        stream = fold_stream(journal, journal.stream("shop"))
+    finally:
+        journal.close()
+    assert counts == {"shop": 1 + 2 * 260 + len(study.models)}
+    assert importer.skipped_models == {}
+    assert (stream.decisions, stream.rewards) == (260, 260)
+    assert stream.spec.features == ("sensor", "weather=rain")
+    assert_same_state(stream.agent, study.agent)
+    observation = study.log.observations[-1]
+    np.testing.assert_array_equal(
+        stream.agent.decide(observation).expected, module._copy(study.agent).decide(observation).expected
+    )
+
+
+def test_decisions_go_on_after_an_import(folder, tmp_path):
+    database = str(tmp_path / "halfseen.db")
+    assert run_app(["import", str(folder / "study.ndjson"), "--database", database]) == 0
+
+    async def go_on(engine):
+        decision = await decide(engine, [580.0, 0.0], name="shop")
+        await reward(engine, decision, 1.5, name="shop")
+        return decision, (await engine.stream("shop")).version
+
+    decision, version = with_engine(database, go_on)
+    assert decision.arm == "buy"
+    assert version == len((folder / "study.ndjson").read_text().splitlines()) + 2
+
+
+def test_a_journal_can_be_studied_again(folder, study):
+    again = module._read(folder / "study.ndjson", None, {}, None, None)
+    assert again.log.rounds == 260
+    np.testing.assert_allclose(again.log.observations, study.log.observations)
+    np.testing.assert_allclose(again.log.propensity, study.log.propensity)
+    assert check_journal(again.log) == "the log is a journal already"
+    assert study_findings.about_log(again, hs.evaluate(folder / "study.ndjson"), "gaussian")
+    with pytest.raises(hs.HalfseenError, match="reward: expected nothing, because a journal has no columns"):
+        hs.study(folder / "study.ndjson", reward="r")
+
+
+def test_times_and_propensities_of_the_journal(study):
+    np.testing.assert_allclose(np.diff(event_times(study.log)), 60.0)
+    whole = full_propensities(study.log)
+    np.testing.assert_allclose(whole.sum(axis=1), 1.0)
+    np.testing.assert_allclose(whole[np.arange(260), study.log.played], 1 / 3)
+    for times in (np.linspace(-5e9, 5e9, 60), 1e15 + np.arange(60.0), None):
+        np.testing.assert_allclose(np.diff(event_times(read(small(time=times)).log)), 1.0)
+    assert stream_name("my log (2026)") == "my-log-2026"
+    assert stream_name("…") == "study"
+
+
+def test_without_the_extra_there_is_no_journal(monkeypatch):
+    monkeypatch.setattr("halfseen.experiments.study_journal.find_spec", lambda _: None)
+    assert "the journal needs the package 'msgspec', which is not installed" in check_journal(read(small()).log)
+
+
+def test_a_journal_that_the_service_would_refuse():
+    assert check_journal(read(small()).log) is None
+    assert "is not 1 to 100 printable characters" in check_journal(read(small() | {"x" * 101: np.arange(60) % 7}).log)
+
+
+# ---------------------------------------------------------------------- tables
+
+
+@pytest.mark.parametrize("form", ["csv", "csv.gz", "parquet", "pandas", "polars", "arrow"])
+def test_forms_of_tables(form, table, tmp_path):
+    short = {name: column[:60] for name, column in table.items()}
+    frame = pd.DataFrame(short)
+    path = tmp_path / f"log.{form}"
+    if form == "parquet":
+        parquet.write_table(pa.Table.from_pandas(frame), path)
+    elif form.startswith("csv"):
+        frame.to_csv(path, index=False)
+    given = {"pandas": frame, "polars": pl.from_pandas(frame), "arrow": pa.Table.from_pandas(frame)}.get(form, path)
+    found, expected = read(given), read(short)
+    for name in ("observations", "played", "rewards", "propensity", "times"):
+        np.testing.assert_allclose(getattr(found.log, name), getattr(expected.log, name), err_msg=name)
+    assert (found.time, found.log.arms, found.log.features) == ("when", tuple(ARMS), expected.log.features)
+
+
+def test_a_shuffled_log_is_sorted_and_that_is_said(table):
+    order = np.random.default_rng(0).permutation(260)
+    shuffled, plain = read({name: column[order] for name, column in table.items()}), read(table)
+    np.testing.assert_array_equal(shuffled.log.observations, plain.log.observations)
+    np.testing.assert_array_equal(shuffled.log.rewards, plain.log.rewards)
+    said = "the rows were not in order of 'when' and have been sorted"
+    assert said in findings(shuffled)["order of rows"].sentence
+    assert "order of rows" not in findings(plain)
+
+
+def test_columns_can_have_other_names(table):
+    names = {"arm": "action", "reward": "profit", "propensity": "p", "when": "moment"}
+    renamed = {names.get(name, name): column for name, column in table.items()}
+    renamed["time"] = np.zeros(260)  # another column has the usual name
+    found = read(renamed, arm="action", reward="profit", propensity="p", time="moment").log
+    np.testing.assert_array_equal(found.observations, read(table).log.observations)
+    np.testing.assert_array_equal(found.times, read(table).log.times)
+
+
+def test_numbered_arms_need_not_begin_with_0():
+    found = read(small(arm=np.random.default_rng(0).choice([101, 205], size=60))).log
+    assert found.arms == (101, 205)
+    assert stream_arms(found) == ["101", "205"]
+    assert stream_arms(read(small()).log) == 2
+
+
+# ---------------------------------------------------------------------- what is wrong with the log
+
+
+def findings(table: LoggedTable) -> dict[str, hs.Finding]:
+    evaluation = hs.evaluate(table.log, ["uniform"])
+    return {finding.name: finding for finding in study_findings.about_log(table, evaluation, "gaussian")}
+
+
+@pytest.mark.parametrize(
+    ("columns", "name", "verdict", "sentence"),
+    [
+        ({"time": np.arange(60) // 2}, "duplicated times", "look", "30 decisions of 60 have the time of the one"),
+        ({"time": np.arange(60) + 500 * (np.arange(60) > 30)}, "gaps in time", "look", "1 gap between decisions is"),
+        ({"time": None}, "times", "look", "the order of the rows is taken as the order in time"),
+        ({"time": None, "TS": 1.7e9 + np.arange(60) ** 2}, "times", "look", "; if 'TS' is the time: --time TS"),
+        ({"time": None, "timestamp": 1.7e9 + np.arange(60)}, "times", "look", "if 'timestamp' is the time: --time "),
+        ({"reward": np.full(60, 0.5)}, "constant rewards", "bad", "every reward is 0.5, so nothing can be learnt"),
+        (
+            {"reward": np.append([np.nan] * 6, np.arange(54) % 7)}, "missing rewards", "look",
+            "10.0 % of the decisions have no reward; they are left out; if they earned 0: --missing 0",
+        ),
+        ({"arm": np.zeros(60, dtype=int)}, "arms played", "bad", "only one arm was played"),
+        ({"arm": np.where(np.arange(60) % 2, 0, 2)}, "arms never played", "look", "cannot say what they earn: 1"),
+        ({"propensity": np.where(np.arange(60) == 3, 1e-4, 0.5)}, "least propensity", "look", "down to 0.0001"),
+        ({"still": np.full(60, 3.0)}, "constant columns", "look", "the same value in all rows: still"),
+        ({"gone": np.full(60, np.nan)}, "columns left out", "look", "column 'gone' is not used: it is empty"),
+        ({"row": np.arange(60)}, "columns left out", "look", "column 'row' is not used: its values are row numbers"),
+        ({"user": [f"u{i}" for i in range(60)]}, "columns left out", "look", "column 'user' is not used: expected"),
+        ({"town": np.array(["x", "y", "z"] * 20)}, "encoded columns", "fine", "becomes 2 columns of 0 and 1"),
+        ({"reward": np.arange(60) % 2}, "kind of rewards", "look", "with --reward-family binary, agents know"),
+    ],
+)  # fmt: skip
+def test_findings(columns, name, verdict, sentence):
+    found = findings(read(small(**columns)))
+    assert found[name].verdict == verdict
+    assert sentence in found[name].sentence
+    assert (sentence[1:] in study_findings.answer(tuple(found.values()))) == (verdict != "fine")
+
+
+def test_arms_that_were_never_logged():
+    given = small(arm=np.array(["a", "b"] * 30))
+    table = read_table(given, observed=None, roles={}, arms=["a", "b", "c"], stream=None)
+    evaluation = hs.evaluate(table.log)
+    found = {one.name: one for one in study_findings.about_log(table, evaluation, "gaussian")}
+    assert found["arms never played"].sentence.endswith("cannot say what they earn: c")
+    assert "always:c" in found["policies without a reliable estimate"].sentence
+    assert not evaluation.policies["always:c"].sure
+    assert module._best(evaluation)[0] != "always:c"
+
+
+def test_a_constant_reward_gives_no_winner():
+    study = hs.study(small(50, reward=np.ones(50)), policy=["uniform"])
+    assert study.best is None
+    assert study.answers["What would have earned most?"] == (
+        "It cannot be told: every reward is 1, so no policy can earn more than another."
+    )
+    assert study.answers["What to do next?"].startswith("It cannot be told yet: every reward is the same")
+    assert study.finding("constant rewards").verdict == "bad"
+    assert not study.ok
+
+
+def test_ten_rows():
+    study = hs.study(small(10))
+    hidden, earned, following, wrong = study.answers.values()
+    assert hidden.startswith("It cannot be told yet: no model could be identified from 10 decisions.")
+    assert study.best is None
+    assert earned.startswith("It cannot be told: no estimate is reliable.")
+    assert following == "It cannot be told yet: 10 decisions are too few, and no estimate is reliable."
+    assert wrong.startswith("The log has only 10 decisions")
+    assert study.finding("decisions").verdict == "bad"
+    assert study.finding("nothing") is None
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"arm": None}, r"the table: expected a column 'arm', or its name \(arm=, --arm\), got the columns y, "),
+        ({"reward": None}, "the table: expected a column 'reward'"),
+        ({"y": None}, "expected at least one observed column beside arm and reward, got none"),
+        ({"propensity": np.where(np.arange(60) == 4, 0.0, 0.5)}, "row 5, propensity: expected a probability above 0"),
+        ({"propensity": np.where(np.arange(60) == 4, 1.5, 0.5)}, "row 5, propensity: expected a probability from 0"),
+        ({"propensity": np.where(np.arange(60) == 4, -0.1, 0.5)}, "row 5, propensity: expected a probability from 0"),
+        ({"y": np.where(np.arange(60) == 4, np.inf, 0.5)}, "column 'y', row 5: expected a finite number"),
+        ({"y": [1.0, "two"] + [3.0] * 58}, "column 'y', row 2: expected a number or an empty cell, got 'two'"),
+        ({"reward": np.full(60, np.nan)}, "expected rewards for at least some decisions, got 60 decisions without"),
+        ({"time": [None, *range(59)]}, "column 'time', row 1: expected a time, got an empty cell"),
+        ({"arm": ["", *["a", "b"] * 29, "a"]}, "row 1: expected an arm, which only the last row may lack"),
+        ({"y": np.zeros(59)}, "expected columns of the same length"),
+        ({name: [] for name in small()}, "the table: expected at least one decision, but the table has no rows"),
+        ({"propensity": np.where(np.arange(60) == 4, np.nan, 0.5)}, "row 5, propensity: .* got an empty cell"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_line(columns, message):
+    with pytest.raises(hs.HalfseenError, match=message) as refused:
+        hs.study(small(**columns))
+    assert "\n" not in str(refused.value)
+
+
+def test_bad_arguments(tmp_path):
+    with pytest.raises(hs.HalfseenError, match=r"has no column 'tmie'. Did you mean 'time'"):
+        hs.study(small(), time="tmie")
+    with pytest.raises(hs.HalfseenError, match="log: expected an existing file"):
+        hs.study(tmp_path / "missing.csv")
+    with pytest.raises(hs.HalfseenError, match=r"rewards: expected .* got"):
+        hs.study(small(), reward_family="binary")
+    replayed: list[int] = []
+    for call in (hs.study, hs.evaluate):
+        with pytest.raises(hs.HalfseenError, match="There is no arm 'x'"):
+            call(read(small()).log if call is hs.evaluate else small(), policy=["ts-pco", "always:x"],
+                 progress=lambda done, _: replayed.append(done))  # fmt: skip
+    assert not replayed
+    with pytest.raises(hs.HalfseenError, match="policy: expected 'uniform', 'always:ARM', 'logged' or an agent"):
+        hs.study(small(), policy=[3])
