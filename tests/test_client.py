@@ -10,6 +10,7 @@ import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -42,6 +43,18 @@ def test_the_blocking_client_makes_all_calls(service: Served) -> None:
         assert client.set_guardrails("sync")["control"] is None
         assert client.stream("sync")["decisions"] == 2
         assert client.health("sync")["facts"]["rewards"] == 1
+        assert client.observe("sync", {"x": 0.5}, elapsed=3) == 3
+        preview = client.preview("sync", [0.1, 0.2], available=["a"], elapsed=2)
+        assert (preview.arm, preview.propensity) == ("a", 1.0)
+        assert client.decide("sync", [0.1, 0.2], available=["a"], elapsed=2).expected == preview.expected
+        client.create_stream("clocked", observed=2, arms=2, agent="adaptive", seed=1, step=60.0)
+        noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
+        assert client.observe("clocked", [0.1, 0.2], time=noon) == 1
+        assert client.observe("clocked", [0.1, 0.2], time=(noon + timedelta(minutes=7)).isoformat()) == 7
+        assert len(client.forecast("clocked", 4)["best_arm_probability"]) == 4
+        for wrong in ({"time": noon.replace(tzinfo=None)}, {"time": 5}, {"elapsed": -1}, {"elapsed": 1.5}):
+            with pytest.raises(InvalidInput):
+                client.decide("clocked", [0.1, 0.2], **wrong)
         assert "sync" in [view["name"] for view in client.streams()]
         assert client.retire_stream("sync")["retired"]
 
@@ -54,6 +67,10 @@ def test_the_async_client_makes_all_calls(service: Served) -> None:
             assert len({decision.id for decision in decisions}) == 20
             rewards = await client.reward_many("async", [(decision, 1.0) for decision in decisions])
             assert all(not isinstance(reward, hs.ServiceError) and reward.folded for reward in rewards)
+            assert await client.observe("async", [1.0, None], elapsed=2) == 2
+            assert (await client.preview("async", [1.0, None], available=[2])).arm == 2
+            with pytest.raises(hs.ServiceError, match="no model"):
+                await client.forecast("async")
             assert (await client.add_arm("async"))["arms"] == [0, 1, 2, 3]
             assert (await client.retire_arm("async", 3))["active"] == [0, 1, 2]
             guardrails = {"floor": 0.0, "holdback": 1.0, "control": None}

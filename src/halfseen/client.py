@@ -17,6 +17,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import quote
 
@@ -24,7 +25,7 @@ from numpy.typing import ArrayLike
 
 from halfseen.errors import HalfseenError, invalid, missing_extra
 from halfseen.service.errors import ServiceError
-from halfseen.validation import as_list, is_missing, without_frame
+from halfseen.validation import as_list, elapsed_steps, is_missing, without_frame
 
 try:
     import httpx
@@ -80,6 +81,28 @@ class ServedDecision:
     expected: list[float | None]
     repeated: bool
     branch: str | None = None
+
+
+@dataclass(frozen=True)
+class ServedPreview:
+    """The decision that the service would make.
+
+    Attributes
+    ----------
+    arm : int or str
+        The arm that would be chosen.
+    propensity : float
+        The probability of choosing `arm`.
+    propensities : list of float
+        The probability of choosing each arm of the stream.
+    expected : list of float or None
+        The predicted reward of each arm, or None if the prediction is not finite.
+    """
+
+    arm: Arm
+    propensity: float
+    propensities: list[float]
+    expected: list[float | None]
 
 
 @dataclass(frozen=True)
@@ -174,9 +197,48 @@ def _decide(
     available: Iterable[Arm] | None,
     key: str | None,
     costs: Costs | None = None,
+    elapsed: int | None = None,
+    time: datetime | str | None = None,
 ) -> _Call[ServedDecision]:
-    body = _decision_request(observation, available, key, costs)
+    body = _decision_request(observation, available, key, costs) | _passed(elapsed, time)
     return _Call("POST", _stream_path(stream, "/decisions"), lambda reply: ServedDecision(**reply), body)
+
+
+def _preview(
+    stream: str,
+    observation: Observation,
+    available: Iterable[Arm] | None,
+    costs: Costs | None,
+    elapsed: int | None,
+    time: datetime | str | None,
+) -> _Call[ServedPreview]:
+    body = _decision_request(observation, available, None, costs) | _passed(elapsed, time)
+    del body["key"]
+    return _Call("POST", _stream_path(stream, "/preview"), lambda reply: ServedPreview(**reply), body)
+
+
+def _observe(stream: str, observation: Observation, elapsed: int | None, time: datetime | str | None) -> _Call[int]:
+    body = {"observation": _decision_request(observation)["observation"]} | _passed(elapsed, time)
+    path = _stream_path(stream, "/observations")
+    return _Call("POST", path, lambda reply: int(reply["elapsed"]), body, repeatable=False)
+
+
+def _forecast(stream: str, horizon: int) -> _Call[dict[str, Any]]:
+    return _Call("GET", _stream_path(stream, "/forecast"), dict, query={"horizon": horizon})
+
+
+def _passed(elapsed: int | None, time: datetime | str | None) -> dict[str, Any]:
+    """Return the fields of a request that say how much time has passed."""
+    fields: dict[str, Any] = {}
+    if elapsed is not None:
+        fields["elapsed"] = elapsed_steps("elapsed", elapsed)
+    if isinstance(time, datetime):
+        if time.tzinfo is None:
+            raise invalid("time", "a time with a time zone", repr(time))
+        time = time.isoformat()
+    if time is not None and not isinstance(time, str):
+        raise invalid("time", "a datetime with a time zone, or a string in ISO 8601", repr(time))
+    return fields if time is None else fields | {"time": time}
 
 
 def _reward(stream: str, decision: str | ServedDecision, value: float) -> _Call[ServedReward]:
@@ -599,6 +661,8 @@ class Client(_BaseClient):
         available: Iterable[Arm] | None = None,
         key: str | None = None,
         costs: Costs | None = None,
+        elapsed: int | None = None,
+        time: datetime | str | None = None,
     ) -> ServedDecision:
         """Ask for a decision.
 
@@ -616,6 +680,11 @@ class Client(_BaseClient):
             observation, other available arms or other costs is a conflict. By default every call has a new key.
         costs : sequence of float, or mapping from arms to float, optional
             The cost of each arm. A stream whose agent has a budget requires the costs.
+        elapsed : int, optional
+            The number of steps since the last observation or decision, 1 by default.
+        time : datetime or str, optional
+            The time of the observation, with a time zone, if the stream has a `step`. The service then computes
+            `elapsed` from it.
 
         Returns
         -------
@@ -628,7 +697,86 @@ class Client(_BaseClient):
 
             decision = client.decide("prices", {"demand": 0.5}, key="order-1234")
         """
-        return self._send(_decide(stream, observation, available, key, costs))
+        return self._send(_decide(stream, observation, available, key, costs, elapsed, time))
+
+    def observe(
+        self,
+        stream: str,
+        observation: Observation,
+        *,
+        elapsed: int | None = None,
+        time: datetime | str | None = None,
+    ) -> int:
+        """Send an observation without asking for a decision.
+
+        If the connection fails, the request is not repeated, because it would count as a second observation.
+
+        Parameters
+        ----------
+        stream : str
+            The name of the stream.
+        observation : sequence of float, or mapping from features to float
+            The observed features, as for `decide`.
+        elapsed : int, optional
+            The number of steps since the last observation or decision, 1 by default.
+        time : datetime or str, optional
+            The time of the observation, with a time zone, if the stream has a `step`. The service then computes
+            `elapsed` from it.
+
+        Returns
+        -------
+        int
+            The number of steps since the last observation or decision.
+
+        Examples
+        --------
+        .. code-block:: python
+
+            client.observe("prices", {"demand": 0.5}, time=datetime.now(UTC))
+        """
+        return self._send(_observe(stream, observation, elapsed, time))
+
+    def preview(
+        self,
+        stream: str,
+        observation: Observation,
+        *,
+        available: Iterable[Arm] | None = None,
+        costs: Costs | None = None,
+        elapsed: int | None = None,
+        time: datetime | str | None = None,
+    ) -> ServedPreview:
+        """Ask for the decision that the service would make now. Nothing changes.
+
+        Parameters
+        ----------
+        stream, observation, available, costs, elapsed, time
+            As for `decide`.
+
+        Returns
+        -------
+        ServedPreview
+            The arm and the propensities.
+        """
+        return self._send(_preview(stream, observation, available, costs, elapsed, time))
+
+    def forecast(self, stream: str, horizon: int = 10) -> dict[str, Any]:
+        """Ask for a forecast of contexts and arm values.
+
+        Parameters
+        ----------
+        stream : str
+            The name of the stream.
+        horizon : int, default 10
+            Number of rounds ahead, from 1 to 1,000.
+
+        Returns
+        -------
+        dict
+            ``"arms"`` and, with one list per round ahead, ``"context"``, ``"context_std"``, ``"expected"``, ``"std"``,
+            ``"lower"`` and ``"upper"`` (the 90 % interval) and ``"best_arm_probability"``.
+        """
+        return self._send(_forecast(stream, horizon))
 
     def reward(self, stream: str, decision: str | ServedDecision, value: float) -> ServedReward:
         """Send the reward of a decision. Sending the same reward again changes nothing.
@@ -813,9 +961,39 @@ class AsyncClient(_BaseClient):
         available: Iterable[Arm] | None = None,
         key: str | None = None,
         costs: Costs | None = None,
+        elapsed: int | None = None,
+        time: datetime | str | None = None,
     ) -> ServedDecision:
         """Ask for a decision, as `Client.decide` does."""
-        return await self._send(_decide(stream, observation, available, key, costs))
+        return await self._send(_decide(stream, observation, available, key, costs, elapsed, time))
+
+    async def observe(
+        self,
+        stream: str,
+        observation: Observation,
+        *,
+        elapsed: int | None = None,
+        time: datetime | str | None = None,
+    ) -> int:
+        """Send an observation without asking for a decision, as `Client.observe` does."""
+        return await self._send(_observe(stream, observation, elapsed, time))
+
+    async def preview(
+        self,
+        stream: str,
+        observation: Observation,
+        *,
+        available: Iterable[Arm] | None = None,
+        costs: Costs | None = None,
+        elapsed: int | None = None,
+        time: datetime | str | None = None,
+    ) -> ServedPreview:
+        """Ask for the decision that the service would make now, as `Client.preview` does."""
+        return await self._send(_preview(stream, observation, available, costs, elapsed, time))
+
+    async def forecast(self, stream: str, horizon: int = 10) -> dict[str, Any]:
+        """Ask for a forecast of contexts and arm values, as `Client.forecast` does."""
+        return await self._send(_forecast(stream, horizon))
 
     async def reward(self, stream: str, decision: str | ServedDecision, value: float) -> ServedReward:
         """Send the reward of a decision, as `Client.reward` does."""

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
-from service.served import Served, run_command, serving
+from service.served import Served, run_here, serving
 
 from halfseen.service.http_protocol import MAX_HEAD_BYTES
 from halfseen.service.schemas import MAX_KEY_LENGTH, Limits
@@ -165,6 +165,8 @@ class Fuzzer:
         if self._random.random() < 0.2:
             body["available"] = self._random.sample([*NAMED_ARMS, 0, 1, 2], self._random.randrange(4))
         if self._random.random() < 0.2:
+            body |= self._time()
+        if self._random.random() < 0.2:
             body["key"] = self._key()
         if self._random.random() < 0.2:
             numbers = [self._random.choice([0, 0.5, 1, 1e100, 1e101, -1, 1e-300]) for _ in range(3)]
@@ -172,6 +174,23 @@ class Fuzzer:
             by_name = {str(arm): self._random.choice([0, 0.5, 1]) for arm in arms}
             body["costs"] = self._random.choice([numbers, numbers[:2], by_name, [0, 0, 0], [0, 1], [], {}])
         return body
+
+    def _time(self) -> dict[str, object]:
+        """Return the fields that say how much time has passed."""
+        rng = self._random
+        steps: list[object] = [0, 1, 2, 99, 101, 150, 10**6, 10**12, 10**15, 2**70, -1, 1.5, 2.0, True, "1", None]
+        minute = f"2026-01-01T00:{rng.randrange(60):02}:00Z"
+        stamps = [
+            minute,
+            minute,
+            minute[:-1],
+            "0001-01-01T00:00:00+14:00",
+            "9999-12-31T23:59:59-14:00",
+            "now",
+            "",
+            None,
+        ]
+        return {"elapsed": rng.choice(steps)} if rng.random() < 0.5 else {"time": rng.choice(stamps)}
 
     def _reward(self, stream: str) -> dict[str, object]:
         if self._random.random() < 0.05:
@@ -208,6 +227,8 @@ class Fuzzer:
             spec["default_reward"] = rng.choice([0, 1, 1e100, 1e101, None])
             spec["late_rewards"] = rng.choice(["record", "fold", "both"])
         if rng.random() < 0.2:
+            spec["step"] = rng.choice([60, 0.001, 1e-7, 1e9, 1e10, 0, -1, None])
+        if rng.random() < 0.2:
             spec["guardrails"] = self._guardrails()
         return spec
 
@@ -233,6 +254,9 @@ class Fuzzer:
             lambda: ("POST", f"{path}/rewards", self._reward(name)): 20,
             lambda: ("POST", f"{path}/decisions/batch", {"decisions": [self._decision() for _ in range(count)]}): 6,
             lambda: ("POST", f"{path}/rewards/batch", {"rewards": [self._reward(name) for _ in range(count)]}): 6,
+            lambda: ("POST", f"{path}/observations", {"observation": self._observation()} | self._time()): 8,
+            lambda: ("POST", f"{path}/preview", self._decision()): 4,
+            lambda: ("GET", f"{path}/forecast?horizon={rng.choice([1, 2, 20, 0, -1, 'x', 10**9])}", None): 3,
             lambda: ("POST", "/v1/streams", self._spec()): 4,
             lambda: ("GET", f"/v1/streams?limit={rng.choice([1, 5, 1000, 0, -1])}&after={name}", None): 2,
             lambda: ("GET", path, None): 4,
@@ -453,6 +477,8 @@ def make_streams(service: Served, token: str) -> None:
             "agent": agents[number % len(agents)],
             "seed": number,
         }
+        if number % 2:
+            spec["step"] = 60
         if number % 4 == 0:
             spec |= {"reward_wait": 0.05, "default_reward": 0.5, "late_rewards": "fold"}
         connection.request("POST", "/v1/streams", json.dumps(spec), {"Authorization": f"Bearer {token}"})
@@ -476,7 +502,7 @@ def fuzz(folder: Path, count: int, seed: int, progress: Callable[[Report], None]
         "one": ["--scope", "decide", "--stream", "s1"],
         "expired": ["--scope", "admin", "--expires", "0.000001"],
     }
-    tokens = {name: run_command(folder, "token", "create", *scope).stdout.strip() for name, scope in scopes.items()}
+    tokens = {name: run_here(folder, "token", "create", *scope).stdout.strip() for name, scope in scopes.items()}
     with serving(folder) as service:
         make_streams(service, tokens["admin"])
         fuzzer = Fuzzer(service.url, tokens, seed)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from service.served import Served, run_command, serving
+from service.served import Served, run_command, run_here, serving
 
 from halfseen.errors import HalfseenError
 from halfseen.journal.journal import Token
@@ -19,7 +19,7 @@ from halfseen.service.errors import ServiceError
 
 
 def token(folder: Path, *arguments: str) -> str:
-    made = run_command(folder, "token", "create", *arguments)
+    made = run_here(folder, "token", "create", *arguments)
     assert made.returncode == 0, made.stderr
     return made.stdout.strip()
 
@@ -149,17 +149,17 @@ def test_a_token_can_be_created_and_revoked_while_the_service_runs(guarded: Serv
     secret = token(folder, "--scope", "read", "--name", "for a while")
     assert ask(guarded, "GET", "/v1/streams", secret).status_code == 200
     token_id = secret.split("_")[1]
-    listed = run_command(folder, "token", "list")
+    listed = run_here(folder, "token", "list")
     assert token_id in listed.stdout
     assert "for a while" in listed.stdout
     assert secret.split("_", 2)[2] not in listed.stdout
-    assert run_command(folder, "token", "revoke", token_id).returncode == 0
+    assert run_here(folder, "token", "revoke", token_id).returncode == 0
     end = time.monotonic() + 10
     while ask(guarded, "GET", "/v1/streams", secret).status_code == 200:
         assert time.monotonic() < end, "still accepted ten seconds after it was revoked"
         time.sleep(0.1)
     assert "revoked" in ask(guarded, "GET", "/v1/streams", secret).json()["error"]["message"]
-    again = run_command(folder, "token", "revoke", token_id)
+    again = run_here(folder, "token", "revoke", token_id)
     assert again.returncode == 2
     assert len(again.stderr.splitlines()) == 1
 
@@ -187,11 +187,11 @@ def test_secrets_are_neither_stored_nor_printed(guarded: Served, folder: Path, t
     ],
 )
 def test_invalid_options_of_tokens_are_refused(tmp_path: Path, arguments: list[str], word: str) -> None:
-    done = run_command(tmp_path, "token", "create", *arguments)
+    done = run_here(tmp_path, "token", "create", *arguments)
     assert done.returncode == 2
     assert word in done.stderr
     assert len(done.stderr.splitlines()) == 1
-    assert "no tokens" in run_command(tmp_path, "token", "list").stdout
+    assert "no tokens" in run_here(tmp_path, "token", "list").stdout
 
 
 def test_creating_a_token_for_a_stream_that_does_not_exist_prints_a_note(tmp_path: Path) -> None:
@@ -201,11 +201,11 @@ def test_creating_a_token_for_a_stream_that_does_not_exist_prints_a_note(tmp_pat
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith("halfseen_")
         assert ("These streams do not exist yet: nosuch" in done.stderr.splitlines()) is noted
-    admin = run_command(tmp_path, "token", "create", "--scope", "admin").stdout.strip()
+    admin = run_here(tmp_path, "token", "create", "--scope", "admin").stdout.strip()
     with serving(tmp_path) as service:
         made = {"name": "nosuch", "observed": 1, "arms": 2, "agent": "random"}
         assert ask(service, "POST", "/v1/streams", admin, json=made).status_code == 201
-        assert "do not exist" not in run_command(tmp_path, *arguments, "--stream", "nosuch").stderr
+        assert "do not exist" not in run_here(tmp_path, *arguments, "--stream", "nosuch").stderr
 
 
 # --------------------------------------------------------------------- the authorizer without a service
@@ -303,9 +303,9 @@ def test_a_token_needs_a_scope() -> None:
 def test_commands_that_fail_or_only_read_do_not_create_a_database(tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.ndjson"
     wrong.write_text("not an event\n")
-    assert "no tokens" in run_command(tmp_path, "token", "list").stdout
+    assert "no tokens" in run_here(tmp_path, "token", "list").stdout
     for arguments in (["token", "revoke", "x"], ["import", wrong.name]):
-        done = run_command(tmp_path, *arguments)
+        done = run_here(tmp_path, *arguments)
         assert done.returncode == 2
         assert len(done.stderr.splitlines()) == 1
     assert list(tmp_path.iterdir()) == [wrong]

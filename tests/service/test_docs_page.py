@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from service.served import Served, run_command, serving
+from service.served import Served, run_here, serving
 
 from halfseen.service.docs_page import docs_page
 
@@ -72,7 +72,7 @@ def test_every_command_works_without_changes(service: Served, http: httpx.Client
 
 
 def test_the_commands_contain_a_token_if_tokens_are_required(tmp_path: Path) -> None:
-    secret = run_command(tmp_path, "token", "create", "--scope", "admin").stdout.strip()
+    secret = run_here(tmp_path, "token", "create", "--scope", "admin").stdout.strip()
     with serving(tmp_path) as service:
         assert run_all(service.url, tmp_path, secret) >= 20
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from service.served import run_command, serving
+from service.served import run_here, serving
 
 import halfseen as hs
 
@@ -25,7 +25,7 @@ def test_a_stream_learns_from_an_imported_log(tmp_path: Path, monkeypatch: pytes
     assert changed != code
     monkeypatch.chdir(tmp_path)
     exec(compile(changed, PAGE.name, "exec"), {"rows": rows, "chosen": spec})
-    done = run_command(tmp_path, "import", "home.ndjson")
+    done = run_here(tmp_path, "import", "home.ndjson")
     assert done.returncode == 0, done.stderr
     with serving(tmp_path) as service, hs.Client(service.url) as client:
         decision = client.decide("home", {"hour": 2, "weekend": 1})
@@ -40,7 +40,7 @@ def test_the_log_on_the_page_can_be_imported(tmp_path: Path, monkeypatch: pytest
     (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
     monkeypatch.chdir(tmp_path)
     exec(compile(code, PAGE.name, "exec"), {})
-    done = run_command(tmp_path, "import", "home.ndjson")
+    done = run_here(tmp_path, "import", "home.ndjson")
     assert (done.returncode, done.stdout) == (0, "home: 7 events\n"), done.stderr
 
 

@@ -11,7 +11,7 @@ from service.fuzz import fuzz
 from service.served import environment, until
 
 
-@pytest.mark.parametrize("requests", [1_000, pytest.param(20_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("requests", [500, pytest.param(20_000, marks=pytest.mark.slow)])
 def test_no_random_request_breaks_the_service(tmp_path: Path, requests: int) -> None:
     report = fuzz(tmp_path, requests, seed=requests)
     assert not report.faults, "\n".join([str(report), *report.faults])
@@ -20,6 +20,7 @@ def test_no_random_request_breaks_the_service(tmp_path: Path, requests: int) -> 
     assert report.statuses["200"] > requests / 4
 
 
+@pytest.mark.slow
 def test_the_service_ends_if_the_fuzz_is_stopped_by_sigterm(tmp_path: Path) -> None:
     tests = str(Path(__file__).parents[1])
     path = environment()["PYTHONPATH"]

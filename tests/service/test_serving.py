@@ -24,7 +24,7 @@ import pytest
 from engine_tools import decide, expect_error, on_engine, spec
 from engine_tools import wait_until as eventually
 from postgres_server import Server
-from service.served import environment, run_command, serving, until, workers_ready
+from service.served import environment, run_command, run_here, serving, until, workers_ready
 
 import halfseen as hs
 from halfseen.errors import HalfseenError
@@ -130,30 +130,30 @@ def test_databases_may_be_urls_and_hosts_any_loopback_address(tmp_path: Path) ->
         assert httpx.post(service.url + "/v1/streams", json=SPEC).status_code == 201
         assert service.stop() == 0
         assert str(tmp_path / "mine.db") in service.text
-    assert "no tokens" in run_command(tmp_path, "token", "list", "--database", "sqlite:///none.db").stdout
-    assert run_command(tmp_path, "token", "create", "--scope", "read", "--database", absolute).returncode == 0
-    assert "read" in run_command(tmp_path, "token", "list", "--database", relative).stdout
-    assert run_command(tmp_path, "export", "all.ndjson", "--database", absolute).stdout.startswith("1 stream ")
-    done = run_command(tmp_path, "import", "all.ndjson", "--database", "sqlite:///other.db")
+    assert "no tokens" in run_here(tmp_path, "token", "list", "--database", "sqlite:///none.db").stdout
+    assert run_here(tmp_path, "token", "create", "--scope", "read", "--database", absolute).returncode == 0
+    assert "read" in run_here(tmp_path, "token", "list", "--database", relative).stdout
+    assert run_here(tmp_path, "export", "all.ndjson", "--database", absolute).stdout.startswith("1 stream ")
+    done = run_here(tmp_path, "import", "all.ndjson", "--database", "sqlite:///other.db")
     assert done.stdout == "s: 1 events\n", done.stderr
-    refused = run_command(tmp_path, "export", "x.ndjson", "--database", "sqlite:///none.db")
+    refused = run_here(tmp_path, "export", "x.ndjson", "--database", "sqlite:///none.db")
     assert "database: expected an existing file" in refused.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["all.ndjson", "mine.db", "other.db"]
 
 
 def test_a_service_for_other_machines_requires_tokens(tmp_path: Path) -> None:
-    refused = run_command(tmp_path, "serve", "--host", "0.0.0.0", "--port", "0")
+    refused = run_here(tmp_path, "serve", "--host", "0.0.0.0", "--port", "0")
     assert refused.returncode == 2
     assert refused.stderr.startswith("error: host: expected a loopback address such as 127.0.0.1, or a token first")
     assert refused.stderr.endswith("got 0.0.0.0 and no valid token\n")
     assert len(refused.stderr.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []  # no database was created
-    without_auth = run_command(tmp_path, "serve", "--host", "0.0.0.0", "--port", "0", "--no-auth")
+    without_auth = run_here(tmp_path, "serve", "--host", "0.0.0.0", "--port", "0", "--no-auth")
     assert without_auth.returncode == 2
     assert without_auth.stderr.startswith("error: host: expected a loopback address such as 127.0.0.1, which")
-    assert run_command(tmp_path, "token", "create", "--scope", "read", "--expires", "0.0000001").returncode == 0
-    assert run_command(tmp_path, "serve", "--host", "0.0.0.0", "--port", "0").returncode == 2  # the token has expired
-    secret = run_command(tmp_path, "token", "create", "--scope", "read").stdout.strip()
+    assert run_here(tmp_path, "token", "create", "--scope", "read", "--expires", "0.0000001").returncode == 0
+    assert run_here(tmp_path, "serve", "--host", "0.0.0.0", "--port", "0").returncode == 2  # the token has expired
+    secret = run_here(tmp_path, "token", "create", "--scope", "read").stdout.strip()
     with serving(tmp_path, "--host", "0.0.0.0") as service:
         url = service.url.replace("0.0.0.0", "127.0.0.1")
         assert "curl" not in service.text
@@ -162,7 +162,7 @@ def test_a_service_for_other_machines_requires_tokens(tmp_path: Path) -> None:
 
 
 def test_no_auth_ignores_tokens_on_the_same_machine(tmp_path: Path) -> None:
-    assert run_command(tmp_path, "token", "create", "--scope", "read").returncode == 0
+    assert run_here(tmp_path, "token", "create", "--scope", "read").returncode == 0
     with serving(tmp_path, "--no-auth") as service:
         assert httpx.get(service.url + "/v1/streams").status_code == 200
         assert httpx.get(service.url + "/v1/streams", headers={"host": "evil.example"}).status_code == 403
@@ -226,7 +226,7 @@ def test_no_answered_decision_is_lost_if_one_of_two_workers_is_killed(tmp_path: 
     ],
 )
 def test_invalid_options_are_refused_in_one_line(tmp_path: Path, arguments: list[str], message: str) -> None:
-    done = run_command(tmp_path, "serve", "--port", "0", *arguments)
+    done = run_here(tmp_path, "serve", "--port", "0", *arguments)
     assert done.returncode == 2
     assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1
@@ -244,7 +244,7 @@ def test_a_port_in_use_is_refused_in_one_line(tmp_path: Path) -> None:
 
 
 def test_the_access_log_is_optional_and_does_not_contain_tokens(tmp_path: Path) -> None:
-    secret = run_command(tmp_path, "token", "create", "--scope", "read").stdout.strip()
+    secret = run_here(tmp_path, "token", "create", "--scope", "read").stdout.strip()
     headers = {"authorization": f"Bearer {secret}"}
     for arguments, logged in (((), False), (("--access-log",), True)):
         with serving(tmp_path, *arguments) as service:

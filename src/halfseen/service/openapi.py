@@ -13,7 +13,11 @@ from halfseen.service.schemas import (
     DecisionReply,
     DecisionRequest,
     ErrorReply,
+    ForecastReply,
     GuardrailSettings,
+    ObservationReply,
+    ObservationRequest,
+    PreviewReply,
     RewardReply,
     RewardRequest,
     StreamList,
@@ -24,6 +28,7 @@ from halfseen.service.schemas import (
 _REF = "#/components/schemas/{name}"
 _TYPES = (
     *(DecisionRequest, RewardRequest, DecisionReply, RewardReply),
+    *(ObservationRequest, ObservationReply, PreviewReply, ForecastReply),
     *(StreamSpec, StreamView, StreamList, ArmRequest, GuardrailSettings, ErrorReply),
 )
 _ERRORS = {
@@ -115,6 +120,7 @@ EXAMPLE_STREAM = {"name": "demo", "observed": 2, "arms": ["a", "b"]}
 EXAMPLE_ARM = {"arm": "c"}
 EXAMPLE_GUARDRAILS = {"floor": 0.05, "holdback": 0.1, "control": ["a", 0.05]}
 _DECISION_EXAMPLE = {"observation": [0.3, None]}
+_OBSERVATION_EXAMPLE = {"observation": [0.1, -0.4], "elapsed": 3}
 _REWARD_EXAMPLE = {"decision": "ID", "value": 1.5}
 _DECISION_PATHS = {
     "/v1/streams/{name}/decisions": _post(
@@ -137,6 +143,24 @@ _DECISION_PATHS = {
         ref(RewardRequest),
         ref(RewardReply),
         _REWARD_EXAMPLE,
+    ),
+    "/v1/streams/{name}/observations": _post(
+        "Observe",
+        "Send an observation without asking for a decision, so that later decisions know more about the context. "
+        "`elapsed` is the number of steps since the last observation or decision, 1 by default. If the stream has a "
+        "step, `time` may be given instead. Repeating the request records another observation. "
+        "The token needs the scope decide.",
+        ref(ObservationRequest),
+        ref(ObservationReply),
+        _OBSERVATION_EXAMPLE,
+    ),
+    "/v1/streams/{name}/preview": _post(
+        "Preview",
+        "Return the decision that the same request to decisions would get now. No decision is made and nothing "
+        "changes. The token needs the scope decide.",
+        ref(DecisionRequest),
+        ref(PreviewReply),
+        _DECISION_EXAMPLE,
     ),
     "/v1/streams/{name}/decisions/batch": _post(
         "Decide many",

@@ -48,7 +48,8 @@ class StreamSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     decision expires without a reward. A reward that is sent later is recorded. With late_rewards="fold" the agent also
     learns from this reward, which replaces the default reward.
 
-    `guardrails` are those that the stream begins with.
+    `guardrails` are those that the stream begins with. `step` is the time in seconds in which the model moves the
+    context once; requests may then have a time stamp, which is rounded to the step.
     """
 
     name: str
@@ -61,6 +62,12 @@ class StreamSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     default_reward: float | None = None
     late_rewards: Literal["record", "fold"] = "record"
     guardrails: GuardrailSettings | None = None
+    step: float | None = None  # seconds between two rounds of the model, for requests with time stamps
+
+    @property
+    def step_us(self) -> int | None:
+        """The step in microseconds."""
+        return None if self.step is None else max(1, round(self.step * 1e6))
 
     @property
     def features(self) -> tuple[str, ...] | None:
@@ -91,6 +98,9 @@ class StreamSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if self.reward_wait is not None and not 0 < self.reward_wait <= _MAX_REWARD_WAIT:
             expected = f"a number of seconds above 0 and at most {_MAX_REWARD_WAIT:g}, or null"
             raise invalid("reward_wait", expected, self.reward_wait)
+        if self.step is not None and not 1e-6 <= self.step <= _MAX_REWARD_WAIT:
+            expected = f"a number of seconds from 1e-06 to {_MAX_REWARD_WAIT:g}, or null"
+            raise invalid("step", expected, self.step)
         if self.late_rewards == "fold" and self.reward_wait is None:
             raise invalid("late_rewards", "'record', because without a reward_wait no reward is late", "'fold'")
         if self.default_reward is not None:
@@ -134,12 +144,57 @@ class DecisionRequest(Struct, frozen=True, forbid_unknown_fields=True):
     all arms. `key` is an idempotency key: repeating a request with the same key gets the same decision, and using the
     key for another request is a conflict. `costs` are the costs of all arms, in the order of the stream's `arms` or by
     name. A stream whose agent has a budget requires them.
+
+    `elapsed` is the number of steps since the last decision or observation, 1 by default. A stream with a `step`
+    computes it from `time`, a time stamp with a time zone in ISO 8601.
     """
 
     observation: Observation
     available: list[Arm] | None = None
     key: str | None = None
     costs: list[float] | dict[str, float] | None = None
+    elapsed: int | None = None
+    time: str | None = None
+
+
+class ObservationRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """An observation without a decision. `elapsed` and `time` are as for a decision."""
+
+    observation: Observation
+    elapsed: int | None = None
+    time: str | None = None
+
+
+class ObservationReply(Struct, frozen=True):
+    """An observation that is on disk. `elapsed` is the number of steps since the one before it."""
+
+    elapsed: int
+
+
+class PreviewReply(Struct, frozen=True):
+    """The decision that the same request to `decisions` would get now. It is not made."""
+
+    arm: Arm
+    propensity: float
+    propensities: list[float]
+    expected: list[float | None]
+
+
+class ForecastReply(Struct, frozen=True):
+    """Contexts and arm values of the next rounds, one entry per round ahead.
+
+    `expected`, `std`, `lower`, `upper` (of the 90 % interval) and `best_arm_probability` have one number per arm, in
+    the order of `arms`. Numbers that are not finite are null.
+    """
+
+    arms: list[Arm]
+    context: list[list[float | None]]
+    context_std: list[list[float | None]]
+    expected: list[list[float | None]]
+    std: list[list[float | None]]
+    lower: list[list[float | None]]
+    upper: list[list[float | None]]
+    best_arm_probability: list[list[float | None]]
 
 
 class DecisionReply(Struct, frozen=True):
@@ -264,6 +319,7 @@ class EngineSettings:
 encode = msgspec.json.Encoder().encode
 decode_decision = msgspec.json.Decoder(DecisionRequest).decode
 decode_reward = msgspec.json.Decoder(RewardRequest).decode
+decode_observation = msgspec.json.Decoder(ObservationRequest).decode
 decode_decisions = msgspec.json.Decoder(DecisionBatch).decode
 decode_rewards = msgspec.json.Decoder(RewardBatch).decode
 decode_spec = msgspec.json.Decoder(StreamSpec).decode

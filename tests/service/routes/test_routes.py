@@ -69,6 +69,50 @@ def test_a_stream_from_creation_to_retirement(http: httpx.Client) -> None:
     assert_refused(http.post("/v1/streams", json=again), 409, "conflict", message)
 
 
+def test_observations_and_time(http: httpx.Client) -> None:
+    make(http, "timed", observed=["price", "load"], step=60)
+    path = "/v1/streams/timed"
+    assert http.get(path).json()["spec"]["step"] == 60
+    first = {"observation": {"price": 0.5}, "time": "2026-01-01T00:00:00Z"}
+    assert http.post(f"{path}/observations", json=first).json() == {"elapsed": 1}
+    later = first | {"time": "2026-01-01T00:04:40Z"}
+    assert http.post(f"{path}/observations", json=later).json() == {"elapsed": 5}
+    assert_refused(http.post(f"{path}/observations", json=first), 422, "invalid", "time: expected a time that is not")
+    for elapsed, word in ((-1, "elapsed"), (1.5, "elapsed"), ("2", "elapsed"), (10**13, "elapsed")):
+        for route in ("observations", "decisions", "preview"):
+            answer = http.post(f"{path}/{route}", json={"observation": [0, 0], "elapsed": elapsed})
+            assert_refused(answer, 422, "invalid", word)
+    assert_refused(http.post(f"{path}/observations", json={"observation": [0]}), 422, "invalid", "observation")
+    assert_refused(http.post("/v1/streams/nobody/observations", json=first), 404, "not_found")
+    make(http, "untimed")
+    stamped = {"observation": [0, 0], "time": "2026-01-01T00:00:00Z"}
+    assert_refused(http.post("/v1/streams/untimed/decisions", json=stamped), 422, "invalid", "the stream has no step")
+    assert http.get(path).json()["decisions"] == 0
+    assert http.get(path).json()["version"] == 3
+
+
+def test_a_preview_is_the_next_decision(http: httpx.Client) -> None:
+    make(http, "ahead")
+    body = {"observation": [0.3, None], "elapsed": 2}
+    preview = http.post("/v1/streams/ahead/preview", json=body).json()
+    assert http.post("/v1/streams/ahead/preview", json=body).json() == preview
+    made = http.post("/v1/streams/ahead/decisions", json=body).json()
+    assert preview == {name: made[name] for name in ("arm", "propensity", "propensities", "expected")}
+
+
+def test_a_forecast_has_one_entry_per_round_ahead(http: httpx.Client) -> None:
+    make(http, "foreseen", agent="adaptive")
+    found = http.get("/v1/streams/foreseen/forecast?horizon=3").json()
+    assert found["arms"] == ["low", "high"]
+    assert len(found["expected"]) == len(found["best_arm_probability"]) == len(found["context"]) == 3
+    assert len(http.get("/v1/streams/foreseen/forecast").json()["expected"]) == 10
+    for horizon in ("0", "-1", "1001", "x", "1.5"):
+        answer = http.get(f"/v1/streams/foreseen/forecast?horizon={horizon}")
+        assert_refused(answer, 422, "invalid", "horizon")
+    make(http, "unforeseen")
+    assert_refused(http.get("/v1/streams/unforeseen/forecast"), 422, "invalid", "no model of how the context moves")
+
+
 def test_an_observation_is_a_list_or_an_object(http: httpx.Client) -> None:
     """Both forms of the same observation give the same decision in streams with the same seed."""
     for name in ("by-list", "by-feature"):
@@ -186,13 +230,13 @@ def test_error_messages_say_what_was_expected(http: httpx.Client) -> None:
             "",
             spec | {"reward_wiat": 3},
             "body: there is no field 'reward_wiat'. Did you mean 'reward_wait'? The fields are: name, observed, arms, "
-            "agent, options, seed, reward_wait, default_reward, late_rewards, guardrails",
+            "agent, options, seed, reward_wait, default_reward, late_rewards, guardrails, step",
         ),
         (
             "/wanted/decisions",
             {"observation": [1, 2], "avialable": ["low"]},
             "body: there is no field 'avialable'. Did you mean 'available'? "
-            "The fields are: observation, available, key, costs",
+            "The fields are: observation, available, key, costs, elapsed, time",
         ),
         (
             "/wanted/rewards",

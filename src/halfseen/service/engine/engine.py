@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+import numpy as np
 
 from halfseen.agents.agent import Agent
 from halfseen.agents.loading import from_bytes
@@ -30,7 +31,7 @@ from halfseen.service.engine.identification import IdentificationFailed, Identif
 from halfseen.service.engine.imported_stream import Importer
 from halfseen.service.engine.loaded_stream import compress_snapshot, read_spec
 from halfseen.service.engine.store import StreamStore, find_row
-from halfseen.service.engine.transaction import Operation, StreamCreation, StreamTransaction
+from halfseen.service.engine.transaction import Operation, StreamCreation, StreamTransaction, finite_or_none
 from halfseen.service.errors import ServiceError, refusal
 from halfseen.service.metrics import Metrics
 from halfseen.service.schemas import (
@@ -38,8 +39,12 @@ from halfseen.service.schemas import (
     DecisionReply,
     DecisionRequest,
     EngineSettings,
+    ForecastReply,
     GuardrailSettings,
     Limits,
+    ObservationReply,
+    ObservationRequest,
+    PreviewReply,
     RewardReply,
     RewardRequest,
     StreamSpec,
@@ -109,6 +114,36 @@ class Engine:
     async def reward_all(self, name: str, requests: Sequence[RewardRequest]) -> list[RewardReply | ServiceError]:
         """Record several rewards of one stream, in order. Return a reply or an error for each."""
         return await self._queue.submit(Operation.reward(name, requests, _future())) if requests else []
+
+    async def observe(self, name: str, request: ObservationRequest) -> ObservationReply:
+        """Record an observation without a decision."""
+        (result,) = await self._queue.submit(
+            Operation.single(name, lambda transaction: transaction.observe(request), _future())
+        )
+        reply: ObservationReply = _raise_error(result)
+        return reply
+
+    async def preview(self, name: str, request: DecisionRequest) -> PreviewReply:
+        """Return the decision that `decide` would make now."""
+        (result,) = await self._queue.submit(
+            Operation.single(name, lambda transaction: transaction.preview(request), _future())
+        )
+        reply: PreviewReply = _raise_error(result)
+        return reply
+
+    async def forecast(self, name: str, horizon: int) -> ForecastReply:
+        """Return the forecast of a stream's agent."""
+        agent = await self.agent(name)
+        try:
+            ahead = await asyncio.to_thread(agent.forecast, horizon)
+        except HalfseenError as error:
+            raise refusal("invalid", str(error)) from None
+        lower, upper = ahead.interval()
+        stds = np.sqrt(np.maximum(np.diagonal(ahead.context_covs, axis1=1, axis2=2), 0.0))
+        tables = (
+            ahead.context_means, stds, ahead.expected, ahead.std, lower, upper, ahead.best_arm_probability
+        )  # fmt: skip
+        return ForecastReply(list(ahead.arms), *([finite_or_none(row) for row in table.tolist()] for table in tables))
 
     # ------------------------------------------------------------------ streams
 

@@ -20,7 +20,7 @@ from halfseen.service.engine.loaded_stream import compress_snapshot
 from halfseen.service.engine.stream_limits import check_name, check_stream
 from halfseen.service.engine.transaction import StreamCreation, is_valid_key
 from halfseen.service.schemas import MAX_KEY_LENGTH, Arm, Limits, StreamSpec
-from halfseen.validation import LIMIT
+from halfseen.validation import LIMIT, elapsed_steps
 
 _TOLERANCE = 1e-3  # of the sum of the propensities
 _MAX_STAMP = MAX_TIME // 1000 << 12  # of the id of a decision, so that later ids have the same number of digits
@@ -80,6 +80,9 @@ class ImportedStream:
         match content:
             case events.Decided():
                 self._check_decision(event, content)
+            case events.Observed():
+                _check_numbers("observation", content.observation, self._stream.agent.policy.streams.observed, LIMIT)
+                self._check_time(content)
             case events.Rewarded():
                 self._check_reward(event, content)
             case events.Expired():
@@ -120,6 +123,7 @@ class ImportedStream:
         if decided.round != agent.rounds + 1:
             raise invalid("round", f"{agent.rounds + 1}, the next round", decided.round)
         _check_numbers("observation", decided.observation, agent.policy.streams.observed, LIMIT)
+        self._check_time(decided)
         allowed = self._check_affordable(decided, self._check_available(decided.available))
         if decided.arm not in allowed:
             raise invalid("arm", "an arm that could be chosen", _text(decided.arm))
@@ -135,6 +139,16 @@ class ImportedStream:
         if decided.clock is not None and not 0 <= decided.clock <= event.time:
             raise invalid("clock", "a time that is not after that of the event", decided.clock)
         self._decisions[event.id] = _PastDecision(decided.round)
+
+    def _check_time(self, content: events.Decided | events.Observed) -> None:
+        elapsed_steps("elapsed", content.elapsed)
+        last = self._stream.tick
+        expected = None if last is None else last + content.elapsed
+        if content.tick != expected and (last is not None or self._stream.spec.step is None):
+            raise invalid("tick", "null" if expected is None else f"{expected}, from the steps since the last one",
+                          content.tick)  # fmt: skip
+        if content.tick is not None and not abs(content.tick) <= 2 * MAX_TIME:
+            raise invalid("tick", f"a number within ±{2 * MAX_TIME}", content.tick)
 
     def _check_available(self, available: list[Arm] | None) -> tuple[Arm, ...]:
         active = self._stream.agent.active_arms

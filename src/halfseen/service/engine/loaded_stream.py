@@ -30,7 +30,7 @@ from halfseen.validation import MAX_DIMENSIONS, Arrays
 _DECISION_BYTES = 700  # approximate memory of an open decision without its features
 _AGENT_BYTES = 20_000  # approximate memory of an agent without its arrays
 _EVENTS_BETWEEN_SIZES = 100  # minimum number of events before the size of the agent is computed again
-_SNAPSHOT_FIELDS = ("version", "time", "last_id", "decisions", "rewards", "retired", "model_seq")
+_SNAPSHOT_FIELDS = ("version", "time", "last_id", "decisions", "rewards", "retired", "model_seq", "tick")
 _RESERVED = ("observed", "arms", "seed", "name", "refit")  # arguments of `make` that are not options of a stream
 
 
@@ -114,6 +114,7 @@ class LoadedStream:
         self.last_id: str | None = None  # id of the last decision
         self.decisions, self.rewards = 0, 0
         self.retired = False
+        self.tick: int | None = None  # the last time stamp in steps, if there was one
         self.model_seq = 0  # number of the event in which the last model was accepted
         self.skipped_models = 0  # accepted models in the events folded so far that this version cannot use
         # By id, oldest first. A dict would pass over all deleted keys to find the oldest key.
@@ -159,7 +160,12 @@ class LoadedStream:
         if isinstance(content, events.Decided):
             y = np.array(content.observation, dtype=np.float64)
             propensity = content.propensity or None  # a propensity of 0 has underflowed
-            agent.replay(y, content.arm, propensity=propensity, branch=content.branch, costs=content.costs)
+            agent.replay(
+                y, content.arm, propensity=propensity, branch=content.branch, costs=content.costs,
+                elapsed=content.elapsed,
+            )  # fmt: skip
+        elif isinstance(content, events.Observed):
+            agent.observe(np.array(content.observation, dtype=np.float64), elapsed=content.elapsed)
         elif isinstance(content, events.Rewarded):
             if content.folded:
                 self.learn(content.round, content.value, content.how)
@@ -186,6 +192,8 @@ class LoadedStream:
         """Update everything except the agent, which has processed the event already."""
         content = event.content
         self.version, self.time = event.seq, event.time
+        if isinstance(content, events.Decided | events.Observed):
+            self.tick = content.tick
         if isinstance(content, events.Decided):
             assert event.id is not None
             self.decisions += 1
@@ -252,7 +260,7 @@ class LoadedStream:
             fields, arrays = saving.from_bytes(zlib.decompress(snapshot), "snapshot")
             stream = cls(spec, from_bytes(arrays["agent"].tobytes(), "snapshot"))
             for name in _SNAPSHOT_FIELDS:
-                setattr(stream, name, fields[name])
+                setattr(stream, name, fields[name] if name != "tick" else fields.get(name))  # not in version 0.2.0
             rows = zip(arrays["ids"], arrays["rounds"].tolist(), arrays["times"].tolist(), strict=True)
             stream.open_decisions = OrderedDict(
                 (decision_id.decode(), OpenDecision(round_, since)) for decision_id, round_, since in rows

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice, takewhile
+from math import isfinite
 from typing import Any, NamedTuple
 
 import msgspec
@@ -32,11 +33,14 @@ from halfseen.service.schemas import (
     DecisionRequest,
     GuardrailSettings,
     Limits,
+    ObservationReply,
+    ObservationRequest,
+    PreviewReply,
     RewardReply,
     RewardRequest,
     StreamSpec,
 )
-from halfseen.validation import LIMIT
+from halfseen.validation import LIMIT, elapsed_steps
 
 _NUMBERS = {int, float, type(None)}
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -52,14 +56,21 @@ class DecisionOutcome(NamedTuple):
     expired: bool = False
 
 
+class Passed(NamedTuple):
+    """The time between a request and the observation or decision before it."""
+
+    elapsed: int  # steps
+    tick: int | None  # the time of the request in steps since 1970, if this is known
+
+
 class UnrecordedDecision:
     """A decision that is made but not recorded. Recording computes the propensities of many decisions at once."""
 
-    __slots__ = ("decision", "observation", "reply", "request")
+    __slots__ = ("decision", "observation", "passed", "reply", "request")
     reply: DecisionReply
 
-    def __init__(self, request: DecisionRequest, observation: Floats, decision: Decision) -> None:
-        self.request, self.observation, self.decision = request, observation, decision
+    def __init__(self, request: DecisionRequest, observation: Floats, decision: Decision, passed: Passed) -> None:
+        self.request, self.observation, self.decision, self.passed = request, observation, decision, passed
 
 
 class StreamTransaction:
@@ -155,17 +166,67 @@ class StreamTransaction:
                     repeated=True, branch=made.branch or msgspec.UNSET,
                 )  # fmt: skip
         self._check_not_retired()
-        y = self._observation(request.observation)
+        y, passed = self._observation(request.observation), self._passed(request)
         try:
-            decision = self.stream.agent.decide(y, available=request.available, costs=self._costs(request))
+            decision = self.stream.agent.decide(
+                y, available=request.available, costs=self._costs(request), elapsed=passed.elapsed
+            )
         except HalfseenError:
             self._check_available(request.available or ())
             raise
-        unrecorded = UnrecordedDecision(request, y, decision)
+        self.stream.tick = passed.tick
+        unrecorded = UnrecordedDecision(request, y, decision, passed)
         self._unrecorded.append(unrecorded)
         if request.key is not None:
             self._unrecorded_keys.add(request.key)
         return unrecorded
+
+    def observe(self, request: ObservationRequest) -> ObservationReply:
+        """Record an observation without a decision."""
+        self._check_not_retired()
+        y, passed = self._observation(request.observation), self._passed(request)
+        self._record_decisions()
+        self.stream.agent.observe(y, elapsed=passed.elapsed)
+        self._append(events.Observed(y.tolist(), passed.elapsed, passed.tick))  # NaN becomes null when encoded
+        return ObservationReply(passed.elapsed)
+
+    def preview(self, request: DecisionRequest) -> PreviewReply:
+        """Return what `decide` would answer. Nothing changes."""
+        self._check_not_retired()
+        y, passed = self._observation(request.observation), self._passed(request)
+        try:
+            decision = self.stream.agent.preview(
+                y, available=request.available, costs=self._costs(request), elapsed=passed.elapsed
+            )
+        except HalfseenError:
+            self._check_available(request.available or ())
+            raise
+        ((index, propensities, expected),) = decision_rows([decision])
+        return PreviewReply(decision.arm, propensities[index], propensities, finite_or_none(expected))
+
+    def _passed(self, request: DecisionRequest | ObservationRequest) -> Passed:
+        """Return how much time has passed since the last observation or decision."""
+        last, step = self.stream.tick, self.stream.spec.step_us
+        if request.time is None:
+            elapsed = 1 if request.elapsed is None else elapsed_steps("elapsed", request.elapsed)
+            return Passed(elapsed, None if last is None else last + elapsed)
+        if request.elapsed is not None:
+            raise refusal("invalid", "elapsed: expected either elapsed or time, got both")
+        tick = self._tick(request.time, step)
+        elapsed = 1 if last is None else tick - last
+        if elapsed < 0:
+            message = f"time: expected a time that is not before the last one, got {request.time[:40]!r}"
+            raise refusal("invalid", message)
+        return Passed(elapsed_steps("time", elapsed), tick)
+
+    def _tick(self, stamp: str, step: int | None) -> int:
+        """Return a time stamp in steps since 1970."""
+        if step is None:
+            raise refusal("invalid", f"time: expected nothing, because the stream has no step, got {stamp[:40]!r}")
+        try:
+            return round_half_up(events.microseconds(stamp), step)
+        except HalfseenError as error:
+            raise refusal("invalid", str(error)) from None
 
     def _check_same_request(self, request: DecisionRequest, made: events.Decided) -> None:
         """Raise a conflict unless the request is the one that made the decision. The order of arms does not matter."""
@@ -176,10 +237,17 @@ class StreamTransaction:
             other = "other available arms"
         elif self._costs(request) != made.costs:
             other = "other costs"
+        elif not self._same_time(request, made):
+            other = "another time"
         else:
             return
         key = str(request.key)[:40]
         raise refusal("conflict", f"key: expected a new key, got {key!r}, which was used with {other}")
+
+    def _same_time(self, request: DecisionRequest, made: events.Decided) -> bool:
+        if request.time is not None:
+            return self._tick(request.time, self.stream.spec.step_us) == made.tick
+        return request.elapsed is None or request.elapsed == made.elapsed
 
     def _record_decisions(self) -> None:
         """Compute the propensities of the unrecorded decisions, append their events and fill in their replies."""
@@ -198,6 +266,7 @@ class StreamTransaction:
             content = events.Decided(
                 one.decision.id, y, arm, propensity, propensities, expected,
                 request.available, request.key, self._recorded_clock, branch, self._costs(request),
+                one.passed.elapsed, one.passed.tick,
             )  # fmt: skip
             self._append(content, decision_id)
             if request.key is not None:
@@ -368,6 +437,16 @@ class StreamTransaction:
         self.stream.agent.accept(unpack_model(model))
         self._append(events.ModelAccepted(seen), blob=model)
         return True
+
+
+def round_half_up(value: int, unit: int) -> int:
+    """Return value/unit, rounded to the nearest integer."""
+    return (2 * value + unit) // (2 * unit)
+
+
+def finite_or_none(numbers: Iterable[float | None]) -> list[float | None]:
+    """Return the numbers, with None for those that are not finite."""
+    return [number if number is not None and isfinite(number) else None for number in numbers]
 
 
 def _as_set(arms: Sequence[Arm] | None) -> frozenset[Arm] | None:

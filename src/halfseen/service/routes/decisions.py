@@ -1,4 +1,7 @@
-"""The routes for decisions and rewards. They are plain ASGI, because a framework would slow them down."""
+"""The routes for decisions, rewards, observations and previews.
+
+They are plain ASGI, because a framework would slow them down.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,7 @@ from halfseen.service.schemas import (
     RewardRequest,
     decode_decision,
     decode_decisions,
+    decode_observation,
     decode_reward,
     decode_rewards,
     encode,
@@ -31,7 +35,7 @@ from halfseen.service.schemas import (
 
 Row = TypeVar("Row", DecisionRequest, RewardRequest)
 Handler = Callable[[str, bytes], Awaitable[object]]  # takes a stream's name and a request body, returns the reply
-_PATH = re.compile(r"/v1/streams/([^/]+)/((?:decisions|rewards)(?:/batch)?)")
+_PATH = re.compile(r"/v1/streams/([^/]+)/((?:decisions|rewards)(?:/batch)?|observations|preview)")
 _LOG = logging.getLogger("halfseen.service")
 
 
@@ -50,6 +54,8 @@ def decision_app(engine: Engine, authorizer: Authorizer, limits: Limits, other_r
     handlers: dict[str, Handler] = {
         "decisions": lambda name, body: engine.decide(name, parse(decode_decision, body)),
         "rewards": lambda name, body: engine.reward(name, parse(decode_reward, body)),
+        "observations": lambda name, body: engine.observe(name, parse(decode_observation, body)),
+        "preview": lambda name, body: engine.preview(name, parse(decode_decision, body)),
         "decisions/batch": decide_all,
         "rewards/batch": reward_all,
     }

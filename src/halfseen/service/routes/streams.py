@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
+from halfseen.agents.forecast import MAX_HORIZON
 from halfseen.journal.journal import Token
 from halfseen.service.asgi import json_response, read_body
 from halfseen.service.auth import DESCRIBE, Authorizer
@@ -25,6 +26,7 @@ from halfseen.service.openapi import (
 from halfseen.service.schemas import (
     Arm,
     ArmRequest,
+    ForecastReply,
     GuardrailSettings,
     Limits,
     StreamList,
@@ -38,6 +40,8 @@ from halfseen.service.schemas import (
 
 ALL_STREAMS = "*"  # no stream can have this name, so a token that is limited to some streams does not allow it
 After = Annotated[str, Query(max_length=200, description="The last name on the previous page.")]
+
+Horizon = Annotated[int, Query(ge=1, le=MAX_HORIZON, description="Number of rounds ahead.")]
 
 
 def requires(
@@ -116,6 +120,12 @@ def stream_routes(engine: Engine, authorizer: Authorizer, limits: Limits) -> API
         """Retire an arm, so that it is never chosen again."""
         view = await engine.stream(name)
         return json_response(await engine.retire_arm(name, _find_arm(arm, view)))
+
+    @router.get("/v1/streams/{name}/forecast", responses=responses(ForecastReply), dependencies=[read])
+    async def forecast(name: str, horizon: Horizon = 10) -> Response:
+        """Predict contexts and arm values for the next rounds. Streams whose agent has no model of how the context
+        moves refuse the request."""
+        return json_response(await engine.forecast(name, horizon))
 
     @router.get("/v1/streams/{name}/guardrails", responses=responses(GuardrailSettings), dependencies=[read])
     async def show_guardrails(name: str) -> Response:
