@@ -4,6 +4,9 @@ BENCH := .venv-bench
 BIN := $(VENV)/bin
 PIP_INSTALL = -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
+# Two processes run the tests, so that each of them computes with one thread.
+test test-all: export OPENBLAS_NUM_THREADS = 1
+
 .PHONY: reproduce test test-all soak soak-numerical fuzz-service docs bench programs system-packages clean
 
 reproduce: $(VENV)/.experiments  ## run the paper's experiment and write figure, tables and verdicts to results/paper

@@ -150,7 +150,18 @@ def loaded_stream(engine: Engine, name: str = "one") -> LoadedStream:
 
 def same_state(first: LoadedStream, second: LoadedStream) -> bool:
     """Whether two streams are in the same state, bit for bit."""
-    names = ("version", "time", "last_id", "decisions", "rewards", "retired", "model_seq", "open_decisions", "arms")
+    names = (
+        "version",
+        "time",
+        "tick",
+        "last_id",
+        "decisions",
+        "rewards",
+        "retired",
+        "model_seq",
+        "open_decisions",
+        "arms",
+    )
     fields = all(getattr(first, name) == getattr(second, name) for name in names)
     one, two = first.agent.state(), second.agent.state()
     return fields and one.keys() == two.keys() and all(one[key].tobytes() == two[key].tobytes() for key in one)

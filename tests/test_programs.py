@@ -37,7 +37,7 @@ def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytes
     return pytester
 
 
-@pytest.mark.parametrize("processes", ["0", "1"])
+@pytest.mark.parametrize("processes", ["0", pytest.param("1", marks=pytest.mark.slow)])
 def test_tests_that_need_a_missing_program_are_left_out(project, processes) -> None:
     project.makepyfile(test_browser=BROWSER_TEST)
     result = project.runpytest("-n", processes)

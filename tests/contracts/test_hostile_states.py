@@ -39,8 +39,8 @@ def hostile_states(state):
                 if array.dtype.kind == "u" and value < 0:
                     continue
                 for index in (0, -1, slice(None)):
-                    changed = array.copy()
-                    changed.flat[index] = value
+                    changed, limits = array.copy(), np.iinfo(array.dtype)
+                    changed.flat[index] = min(max(value, limits.min), limits.max)  # small types cannot hold the others
                     yield f"{key}[{index}] = {value}", state | {key: changed}
 
 
@@ -208,7 +208,7 @@ def test_hostile_states_of_version_0_2_0(tmp_path):
     assert 10 < refused < 50
 
 
-@pytest.mark.parametrize("cases", [100, pytest.param(20_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("cases", [40, pytest.param(20_000, marks=pytest.mark.slow)])
 def test_hostile_values_never_crash_an_agent(cases):
     counts, failures = run_in_children(0, cases)
     assert not failures, "\n".join(failures)
@@ -268,7 +268,7 @@ def test_a_large_round_number_does_not_slow_a_fleet_down():
     fleet.decide(ys[1:2])
     state = fleet.state()
     state["rounds"][:] = 2_000_000_000
-    state["pending.ids"][1] = 1_999_999_999
+    state["pending.ids"][1] = state["pending.rounds"][1] = 1_999_999_999
     fleet.restore(state)
     for y in ys[2:]:
         fleet.decide(y[None])

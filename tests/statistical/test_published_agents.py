@@ -58,6 +58,7 @@ def check_meb(rounds, seeds, first):
     return meb[1].mean(axis=1)
 
 
+@pytest.mark.slow
 def test_meb_beats_least_squares_under_heavy_noise_after_10000_rounds():
     check_meb(20_000, range(24), first=10_000)
 
