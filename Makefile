@@ -4,7 +4,8 @@ BENCH := .venv-bench
 BIN := $(VENV)/bin
 PIP_INSTALL = -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-# Two processes run the tests, so that each of them computes with one thread.
+# Several processes run the tests, so each of them computes with one thread. Three keep two cores busy, because some
+# tests wait for other processes.
 test test-all: export OPENBLAS_NUM_THREADS = 1
 
 .PHONY: reproduce test test-all soak soak-numerical fuzz-service docs bench programs system-packages clean
@@ -20,7 +21,7 @@ test: $(VENV)/.test programs  ## check style, types and layers, run the tests th
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/pre-commit validate-config
 	HALFSEEN_QUIET=1 $(BIN)/halfseen warmup
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" --cov --cov-report=
+	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not slow" --cov --cov-report=
 	@echo "Coverage: the files in which less than 80 % of the lines ran, and the total"
 	@$(BIN)/coverage report | awk '/^TOTAL/ || /%$$/ && $$NF + 0 < 80'
 
