@@ -220,7 +220,7 @@ class Estimator(Stateful, ABC):
         return rounds + missing
 
     def look_again(self, rows: Ints, observations: Floats, rounds: Ints, contexts: Floats | None) -> Floats:
-        """Process another observation of the moment of the last one, as `observe` does for the next moment.
+        """Process another observation of the same moment as the last one. `observe` is for the next moment.
 
         Estimators that cannot do this do not override the method.
         """

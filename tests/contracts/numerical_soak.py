@@ -339,7 +339,7 @@ def draw_case(agent: str, seed: int, number: int, most: float = np.inf) -> Case:
 
 
 def check_choices(choices: Choices, propensities: np.ndarray, played: str) -> None:
-    """Raise Fault if a number of n decisions is not finite, or if propensities are not probabilities that sum to 1."""
+    """Raise Fault if an entry of `choices` is not finite, or if propensities are not probabilities that sum to 1."""
     for name in ("means", "variances"):
         if not np.isfinite(getattr(choices, name)).all():
             raise Fault(f"{played}: {name} are not finite: {getattr(choices, name)[:2]}")

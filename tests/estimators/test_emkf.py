@@ -103,7 +103,7 @@ def test_the_m_step_does_not_depend_on_units(scale):
 
 
 def test_with_large_noise_the_gain_of_emkf_vanishes_and_that_of_smoothed_em_does_not():
-    """If the context has little memory, g ← g²S/(g²S + Σ) converges to 0 for S < 4Σ."""
+    """With little memory, g ← g²S/(g²S + Σ), and the gain g falls to 0 if the innovations have a variance S < 4Σ."""
     rng = np.random.default_rng(0)
     x, ys = 0.0, []
     for _ in range(4000):

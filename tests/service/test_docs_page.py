@@ -19,7 +19,7 @@ def commands(text: str) -> list[str]:
 
 
 def run(command: str, folder: Path, token: str = "") -> httpx.Response:
-    """Send the same request as curl."""
+    """Send the request that a curl command sends."""
     words = shlex.split(command.replace("\\\n", " ").replace("$TOKEN", token))
     assert words.pop(0) == "curl"
     method, url, body, headers, out = "", "", None, {}, None

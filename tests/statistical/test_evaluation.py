@@ -46,7 +46,7 @@ def test_estimates_are_unbiased(name, curved):
     [(0.0, False, "hac"), (0.0, True, "hac"), pytest.param(0.0, False, "bootstrap", marks=pytest.mark.slow)],
 )
 def test_intervals_cover(name, rho, curved, intervals):
-    """95 % ± 4 standard errors of the simulation, and 2 % because weights make the normal approximation worse."""
+    """95 %, less 4 standard errors of the simulation, and less 2 % because weights spoil the normal approximation."""
     logs = SIMULATIONS if intervals == "hac" else 100
     truth, found = simulate(rho, curved, intervals, 400, logs)
     covered = coverage(found[name], truth)
@@ -108,7 +108,7 @@ def test_intervals_of_paired_differences_cover_and_are_narrower():
 
 @cache
 def uniform_values_from_a_learning_agent(runs: int, rounds: int) -> dict[str, np.ndarray]:
-    """Return estimates of the uniform policy from logs of an agent that learns and plays every arm at least 10 %."""
+    """Return estimates of the uniform policy from logs of a learning agent that plays every arm with at least 10 %."""
     values: dict[str, list[float]] = {name: [] for name in SHOWN}
     for seed in range(runs):
         rng = np.random.default_rng([seed, 5])

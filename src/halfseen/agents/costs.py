@@ -61,7 +61,7 @@ class Budget:
     Parameters
     ----------
     amount : float
-        The largest sum of the costs of all decisions.
+        The most that all decisions together may cost.
     rounds : int
         The number of rounds over which the amount is spread. Afterwards, what is left of it may still be spent.
     """
@@ -113,8 +113,8 @@ class StreamBudgets(Stateful):
     def affordable(self, rows: Ints, rounds: Ints, costs: Floats, available: Mask) -> Mask:
         """Return the `available` arms (n, K) that the budget allows after `rounds` (n,) rounds.
 
-        An arm is left out if the rest would not pay for the cheapest arm in all remaining rounds. If this leaves out
-        all arms, those that the rest of the budget pays for now are returned. Raises an error if there are none.
+        An arm is left out if what it leaves of the budget would not pay for the cheapest arm in all remaining rounds.
+        If this leaves out all arms, those that can be paid now are returned. Raises an error if there are none.
         """
         cheapest = np.where(available, costs, np.inf).min(axis=1)
         after = self.spent[rows, None] + costs

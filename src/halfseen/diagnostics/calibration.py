@@ -116,7 +116,7 @@ def predict_sequentially(
             means[t] = mean @ features[t]
             variances[t] = gain @ features[t] + noise[arm]
             if not np.isnan(rewards[t]):
-                step = gain / variances[t]  # first, because gain² may overflow
+                step = gain / variances[t]  # divided first, because gain² may overflow
                 mean += step * (rewards[t] - means[t])
                 cov -= np.outer(step, gain)
     return means, variances

@@ -228,9 +228,9 @@ def largest_gain(observed: ObservedRewards, known: Floats, added: Floats) -> flo
     """Return an upper confidence bound of the share of the reward variance that `added` explains beyond `known`.
 
     A regression that shrinks its coefficients explains nothing if there are few rewards, whatever the truth. So this
-    bound comes from least squares, one regression per arm: it is the largest noncentrality with which the F statistic
-    of `added` would be as small as it is, with probability 1 − CONFIDENCE. If there are several rewards per round, they
-    may have the same noise, so they count as one. Autocorrelated noise makes the bound larger.
+    bound comes from least squares, one regression per arm: it belongs to the noncentrality with which the F statistic
+    of `added` would be at most the observed one with probability 1 − CONFIDENCE. If there are several rewards per
+    round, they may have the same noise, so they count as one. Autocorrelated noise makes the bound larger.
     """
     rounds, arms, rewards = observed
     explained, left, total, gained, free = 0.0, 0.0, 0.0, 0, 0

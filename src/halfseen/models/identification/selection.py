@@ -198,9 +198,8 @@ def select_model(
 ) -> IdentifiedModel | None:
     """Return one of the fits, the level or y itself as the context, or None if there is no fit.
 
-    AICc and rewards select one of the fits. The rewards alone select between it, the level and y itself. A description
-    of the context is worth the evidence of the rewards under the better of two origins: the one that was not 0 before,
-    and 0.
+    AICc and rewards select one of the fits. The rewards alone select between it, the level and y itself. The
+    evidence of the rewards counts under the better of two origins: 0, and the preferred one of the other two.
     """
     k, entries = y.shape[1], int(np.isfinite(y).sum())
     scores = {i: aicc(fit.log_likelihood, len(fit.model.D), k, entries) for i, fit in fits.items()}
