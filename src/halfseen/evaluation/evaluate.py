@@ -193,6 +193,7 @@ class Evaluation:
             "default_rewards": self.log.defaults,
             "arms": self.log.names,
             "observed": self.log.observations.shape[1],
+            "step": self.log.step,
             "propensities": self.propensities,
             "propensities_of_all_arms": self.log.propensities is not None,
             "intervals": self.intervals,
@@ -325,7 +326,8 @@ def evaluate(
     time : str, optional
         The column of a table with the time of each row, as dates or numbers. The default is the column "time" or, if
         there is none, the only column of dates, which a note names. Rows that are not in order of time are sorted, and
-        a note says so. Without such a column, the order of the rows is the order in time.
+        a note says so. The usual difference between neighbouring times is a step, and agents are told how many steps
+        have passed. Without such a column, the order of the rows is the order in time.
     scale : bool, optional
         Whether agents receive scaled columns, an intercept and scaled rewards, as in an experiment on a table
         (`halfseen.worlds.recorded`). `adaptive` scales them itself. The default is True for a table, and False for an

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ from halfseen.agents.guardrails import BRANCHES
 from halfseen.components import Mask
 from halfseen.errors import invalid
 from halfseen.kernels.random import Floats, Ints
-from halfseen.validation import LIMIT
+from halfseen.validation import LIMIT, elapsed_steps
 
 ROUNDING = 1e-6  # allowed error of probabilities
 LEAST_PROPENSITY = 1e-100  # smallest propensity of an arm that was played; the square of its weight is still finite
@@ -38,6 +38,13 @@ class LogStep(NamedTuple):
     provisional: bool = False  # whether a later reward of the same decision replaces this one
 
 
+class LoggedObservation(NamedTuple):
+    """An observation without a decision."""
+
+    observation: Floats  # (k,), NaN for entries that were not observed
+    elapsed: int  # steps since the decision or observation before it
+
+
 @dataclass(frozen=True)
 class Log:
     """n decisions between K arms, in order of time."""
@@ -58,6 +65,10 @@ class Log:
     times: Floats | None = None  # (n,) in seconds, None if they were not logged
     features: tuple[str, ...] = ()  # names of the k observed features of a table
     estimated: bool = False  # whether the propensities were estimated
+    elapsed: Ints | None = None  # (n,) steps since the decision or observation before, None if all of them are 1
+    step: str | None = None  # the step of the times of a table, as text, None if there is none
+    # Observations without a decision, by the row of the decision after them.
+    observed_before: Mapping[int, tuple[LoggedObservation, ...]] = field(default_factory=dict)
 
     @property
     def rounds(self) -> int:
@@ -97,6 +108,7 @@ class _LoggedDecision:
     propensities: list[float] | None
     possible: list[int]
     branch: int
+    elapsed: int
     reward: float = math.nan
     is_default: bool = False
     learnt_at: int | None = None  # index of the step at which its reward was learnt
@@ -112,6 +124,7 @@ class LogBuilder:
         self._active = [True] * len(self.arms)
         self._decisions: list[_LoggedDecision] = []
         self._steps: list[LogStep] = []
+        self._observed_before: dict[int, list[LoggedObservation]] = {}
 
     def index(self, where: str, arm: Any) -> int:
         """Return the index of an arm. Numbers do not match names, and True does not match 1."""
@@ -131,6 +144,7 @@ class LogBuilder:
         propensities: Any = None,
         available: Any = None,
         branch: Any = None,
+        elapsed: Any = None,
     ) -> int:
         """Add a decision and return its row. `propensity` is None if no propensity was logged."""
         entries = self._check_observation(where, observation)
@@ -149,11 +163,17 @@ class LogBuilder:
             raise invalid(where, "an arm that is available and not retired", f"arm {arm!r}")
         if branch is not None and branch not in BRANCHES:
             raise invalid(f"{where}, branch", f"one of {', '.join(BRANCHES)}", repr(branch))
-        mark = -1 if branch is None else BRANCHES.index(branch)
+        mark, steps = -1 if branch is None else BRANCHES.index(branch), _check_elapsed(where, elapsed)
         row = len(self._decisions)
-        self._decisions.append(_LoggedDecision(entries, played, min(logged, 1.0), listed, possible, mark))
+        self._decisions.append(_LoggedDecision(entries, played, min(logged, 1.0), listed, possible, mark, steps))
         self._steps.append(LogStep(StepKind.DECIDED, row))
         return row
+
+    def observed_only(self, where: str, observation: Any, elapsed: Any) -> None:
+        """Add an observation without a decision."""
+        entries, steps = self._check_observation(where, observation), _check_elapsed(where, elapsed)
+        before = self._observed_before.setdefault(len(self._decisions), [])
+        before.append(LoggedObservation(np.array(entries, dtype=np.float64), steps))
 
     def rewarded(self, where: str, row: int, value: Any, *, default: bool = False, learnt: bool = True) -> None:
         """Add a reward to the decision in `row`. It replaces an earlier default reward.
@@ -204,6 +224,7 @@ class LogBuilder:
         if np.isnan(rewards).all():
             raise invalid(self.source, "rewards for at least some decisions", f"{n:,} decisions without a reward")
         branches = np.array([one.branch for one in self._decisions])
+        elapsed = np.array([one.elapsed for one in self._decisions], dtype=np.int64)
         possible = np.zeros((n, K), dtype=np.bool_)
         propensities = np.zeros((n, K))
         for row, one in enumerate(self._decisions):
@@ -224,6 +245,8 @@ class LogBuilder:
             defaults=sum(one.is_default for one in self._decisions),
             steps=tuple(self._steps),
             branches=branches if (branches >= 0).any() else None,
+            elapsed=elapsed if (elapsed != 1).any() else None,
+            observed_before={row: tuple(before) for row, before in self._observed_before.items()},
         )
 
     def _check_observation(self, where: str, observation: Any) -> list[float]:
@@ -255,6 +278,11 @@ def check_finite(where: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LIMIT:
         raise invalid(where, f"a number within ±{LIMIT:g}", repr(value))
     return float(value)
+
+
+def _check_elapsed(where: str, elapsed: Any) -> int:
+    """Return the steps since the decision or observation before, 1 if none were logged."""
+    return 1 if elapsed is None else elapsed_steps(f"{where}, elapsed", elapsed)
 
 
 def check_propensity(where: str, propensity: Any) -> float:

@@ -9,6 +9,7 @@ import numpy as np
 
 from halfseen.agents.agent import Agent
 from halfseen.agents.catalogue import component_entry, make
+from halfseen.components import Estimator
 from halfseen.errors import HalfseenError, InvalidInput, invalid, unknown
 from halfseen.evaluation.log import ROUNDING, Log, StepKind
 from halfseen.evaluation.scaled_log import ScaledLog
@@ -66,15 +67,18 @@ def by_agent(
     """Replay the log with an agent. Return its probabilities in every round, and the agent after the last round.
 
     In every round the agent receives the observation, computes its probabilities and is then given the arm that was
-    played. The agent learns each reward at the time when the reward arrived. If a late reward replaced a default
-    reward, the agent learns the default reward as a provisional one. If `scaled` is given, an agent that does not scale
-    observations itself receives the scaled observations and rewards.
+    played. It is told how many steps have passed, and observes what was logged without a decision. The agent learns
+    each reward at the time when the reward arrived. If a late reward replaced a default reward, the agent learns the
+    default reward as a provisional one. If `scaled` is given, an agent that does not scale observations itself receives
+    the scaled observations and rewards.
     """
     entry = component_entry(name)
     if entry.reveals_context:
         raise invalid("policy", "an agent that does not need the true context", f"'{name}'")
     observations, unit = log.observations, 1.0
-    if scaled is not None and not entry.scales_observations:
+    if scaled is not None and entry.scales_observations:
+        scaled = None
+    if scaled is not None:
         observations, unit = scaled.observations, scaled.reward_unit
     first = log.arms[: log.first_arms]
     named = [arm for arm in first if isinstance(arm, str)]
@@ -90,7 +94,7 @@ def by_agent(
     for step in log.steps:
         try:
             if step.kind is StepKind.DECIDED:
-                probabilities[step.at, : len(agent.arms)] = replay(agent, log, observations, step.at)
+                probabilities[step.at, : len(agent.arms)] = replay(agent, log, observations, step.at, scaled)
                 _report(progress, step.at, log.rounds)
             elif step.kind is StepKind.REWARDED:
                 agent.learn(step.at + 1, step.value / unit, provisional=step.provisional)
@@ -104,7 +108,11 @@ def by_agent(
     return probabilities, agent
 
 
-def replay(agent: Agent, log: Log, observations: Floats, row: int) -> Floats:
+def replay(agent: Agent, log: Log, observations: Floats, row: int, scaled: ScaledLog | None = None) -> Floats:
+    """Replay one decision, and what was observed before it. Return the probabilities of the agent."""
+    for one in log.observed_before.get(row, ()):
+        y = one.observation if scaled is None else scaled.apply(one.observation)
+        agent.observe(y, elapsed=_steps(agent, one.elapsed))
     possible = log.possible[row, : len(agent.arms)]
     available = None if possible.all() else [arm for arm, able in zip(agent.arms, possible, strict=True) if able]
     decision = agent.replay(
@@ -112,8 +120,15 @@ def replay(agent: Agent, log: Log, observations: Floats, row: int) -> Floats:
         agent.arms[log.played[row]],  # the agent numbers its arms from 0, the log may use other integers
         available=available,
         propensity=None if np.isnan(log.propensity[row]) else float(log.propensity[row]),
+        elapsed=1 if log.elapsed is None else _steps(agent, int(log.elapsed[row])),
     )
     return decision.propensities
+
+
+def _steps(agent: Agent, elapsed: int) -> int:
+    """Return 1 instead of 0 for an agent that cannot observe the same moment twice."""
+    look_again = type(agent.policy.estimator).look_again
+    return 1 if elapsed == 0 and look_again is Estimator.look_again else elapsed
 
 
 def _report(progress: Progress | None, row: int, rounds: int) -> None:

@@ -22,7 +22,7 @@ from halfseen.kernels.random import Floats, Ints
 from halfseen.validation import at_least, is_missing
 from halfseen.worlds.columns import FILE_ENDINGS as TABLE_ENDINGS
 from halfseen.worlds.columns import Columns, are_dates, file_ending, read_columns
-from halfseen.worlds.preparation import time_order
+from halfseen.worlds.preparation import check_no_repeated_rows, time_order
 
 JOURNAL_ENDINGS = (".ndjson", ".jsonl")
 PARQUET_ENDINGS = (".parquet", ".pq")
@@ -229,9 +229,10 @@ class _StreamReader:
             self._create(where, event.get("spec"))
         elif kind in _IGNORED:
             pass
-        elif kind not in ("decided", "rewarded", "arm_added", "arm_retired", "guardrails_set"):
+        elif kind not in ("decided", "observed", "rewarded", "arm_added", "arm_retired", "guardrails_set"):
             known = (
-                "created, decided, rewarded, expired, arm_added, arm_retired, guardrails_set, model_accepted, retired"
+                "created, decided, rewarded, observed, expired, arm_added, arm_retired, guardrails_set, "
+                "model_accepted, retired"
             )
             raise invalid(where, f"an event of one of the kinds {known}", f"'{kind}'")
         elif self._builder is None:
@@ -241,6 +242,8 @@ class _StreamReader:
             )
         elif kind == "decided":
             self._decide(where, event, self._builder)
+        elif kind == "observed":
+            self._builder.observed_only(where, event.get("observation"), event.get("elapsed"))
         elif kind == "rewarded":
             self._reward(where, event, self._builder)
         elif kind == "arm_added":
@@ -290,6 +293,7 @@ class _StreamReader:
             propensities=event.get("propensities"),
             available=event.get("available"),
             branch=event.get("branch"),
+            elapsed=event.get("elapsed"),
         )
 
     def _reward(self, where: str, event: dict[str, Any], builder: LogBuilder) -> None:
@@ -318,8 +322,8 @@ def _read_table(
     `propensities` (one list per row in the order of the arms, as JSON text in a CSV file), `available` (one list of
     available arms per row), `stream`, `how`, `folded` (false if a reward arrived too late to be learnt), `branch` (what
     made the decision, if there were guardrails), `time` and `reward_time`. Rows are sorted by time, which is by default
-    the column `time` or the only column of dates. Without times, the order of the rows is the order in time, and every
-    reward arrived directly after its decision.
+    the column `time` or the only column of dates, and the steps between them are inferred. Without times, the order of
+    the rows is the order in time, and every reward arrived directly after its decision.
     """
     source = columns.source
     for name in ("arm", "reward"):
@@ -330,12 +334,16 @@ def _read_table(
     rows = _rows_of_stream(columns, stream)
     observed_columns = _observed_columns(columns, observed)
     observations, features, notes = _observations(columns, observed_columns)
-    times = None
+    order = None
     if time is None and (time := time_column(columns, observed_columns)) not in (None, _TIME):
         notes.append(f"'{time}' is the only column of dates and is taken as the time of the rows")
     if time is not None:
-        rows, times, sorted_note = time_order(columns, time, rows)
-        notes += [] if sorted_note is None else [sorted_note]
+        order = time_order(columns, time, rows)
+        check_no_repeated_rows(columns, time, order)
+        rows = order.rows
+        notes += order.notes
+    times = None if order is None else order.seconds
+    steps = None if order is None else order.steps
     observations = observations[rows]
     played = _cells(columns, "arm", rows) or []
     rewards = columns["reward"][rows].tolist()
@@ -369,7 +377,14 @@ def _read_table(
             learnt = folded is None or folded[row] is not False
             builder.rewarded(where[row], row, rewards[row], default=is_default, learnt=learnt)
     notes += _same_times(times, rows)
-    return replace(builder.finish(), notes=tuple(notes), times=times, features=tuple(features))
+    return replace(
+        builder.finish(),
+        notes=tuple(notes),
+        times=times,
+        features=tuple(features),
+        elapsed=steps.elapsed if steps is not None and steps.has_gaps else None,
+        step=None if steps is None else steps.shown,
+    )
 
 
 def _same_times(times: Floats | None, rows: Ints) -> list[str]:

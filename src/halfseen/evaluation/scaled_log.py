@@ -35,6 +35,10 @@ class ScaledLog(NamedTuple):
             unit = next((one for one in units if one != 1.0), 1.0)
         return cls(observations, unit, scaling)
 
+    def apply(self, observation: Floats) -> Floats:
+        """Return an observation (k,) that is not among the decisions of the log as an agent receives it."""
+        return np.append(self.scaling.apply(observation), 1.0)
+
 
 def _deviations(log: Log, rows: int) -> Floats:
     """Return the rewards of the first `rows` rounds minus the mean reward of their arm in these rounds."""

@@ -15,6 +15,7 @@ from halfseen.evaluation.readers import RESERVED, read_log, time_column
 from halfseen.kernels.random import Floats, Ints
 from halfseen.validation import is_missing
 from halfseen.worlds.columns import Columns, are_texts, read_columns
+from halfseen.worlds.preparation import infer_steps
 
 ROLES = ("arm", "reward", "propensity", "time")
 _MOST_GAPS = 2  # integers from 0 on are the numbers of arms if at most every second one is missing
@@ -28,6 +29,7 @@ class LoggedTable(NamedTuple):
     time: str | None  # the column by which the rows were sorted
     left_out: dict[str, str]  # reasons why columns are not observed, by column
     next_observation: Floats | None  # of a last row without an arm: the decision to be made
+    next_elapsed: int = 1  # steps between the last decision and the next one
 
 
 def read_table(
@@ -63,18 +65,25 @@ def read_table(
     kept = rows[decided]
     others = {name: np.asarray(columns.as_given(name), dtype=object) for name in columns.names if name in RESERVED}
     cells: dict[str, Any] = {name: values[kept] for name, values in others.items()}
-    if seconds is not None:
-        cells["time"] = seconds[kept]
+    if time is not None:
+        cells["time"] = np.asarray(columns.as_given(time))[kept]
     observations = {f"observation {number}": values[kept] for number, values in enumerate(features.values())}
+    unread: dict[str, Any] = {}
+    if seconds is not None and len(np.unique(seconds)) < len(seconds):  # rows are the same only if all columns agree
+        names = [name for name in columns.names if name not in RESERVED]
+        unread = {f"unread {name}": [columns.as_given(name)[row] for row in kept] for name in names}
     log = read_log(
-        Columns({**observations, **cells}, columns.source),
+        Columns({**observations, **cells, **unread}, columns.source),
         observed=list(observations),
         arms=_numbered(cells) if arms is None else arms,
         stream=stream,
     )
     log = replace(log, notes=(*notes, *log.notes), features=tuple(features))
-    observation = None if next_row is None else np.array([values[next_row] for values in features.values()])
-    return LoggedTable(log, time, left_out, observation)
+    if next_row is None:
+        return LoggedTable(log, time, left_out, None)
+    steps = None if seconds is None else infer_steps(seconds[order], "time", dates=False)[0]
+    observation = np.array([values[next_row] for values in features.values()])
+    return LoggedTable(log, time, left_out, observation, 1 if steps is None else int(steps.elapsed[-1]))
 
 
 def _numbered(cells: dict[str, Any]) -> list[Arm] | None:

@@ -53,7 +53,8 @@ class GapsEpisodes(Episodes):
     def __init__(self, episodes: Episodes, share: float, told: bool, length: int | None) -> None:
         self._episodes, self._share, self._told, self._length = episodes, share, told, length
         self.canonical, self.arm_params = episodes.canonical, episodes.arm_params
-        self._passed, self._last = 0, 0  # rounds of the complete world that are drawn, and the last one that was kept
+        self._passed, self._last = 0, 0  # the rounds of the world that are drawn, and the step of the last one kept
+        self._step = 0  # of the last round that was drawn, which differs from its number if that world has gaps too
         self._waiting: list[tuple[int, list[Floats]]] = []  # kept rounds that were not asked for yet
 
     def advance(self, n: int) -> Rounds:
@@ -61,9 +62,10 @@ class GapsEpisodes(Episodes):
             count = _CHUNK if self._length is None else min(_CHUNK, self._length - self._passed)
             rounds = self._episodes.advance(count)
             fields = [*rounds] if rounds.rewards is None else [*rounds, rounds.rewards]
-            for t in kept_rounds(self._passed + 1, count, self._share):
-                self._waiting.append((int(t), [array[t - self._passed - 1] for array in fields]))
-            self._passed += count
+            steps = self._step + np.cumsum(np.ones(count, dtype=np.int64) if rounds.elapsed is None else rounds.elapsed)
+            for at in kept_rounds(self._passed + 1, count, self._share) - self._passed - 1:
+                self._waiting.append((int(steps[at]), [array[at] for array in fields]))
+            self._passed, self._step = self._passed + count, int(steps[-1])
         taken, self._waiting = self._waiting[:n], self._waiting[n:]
         arrays = [np.ascontiguousarray(np.stack(parts)) for parts in zip(*(one for _, one in taken), strict=True)]
         result = Rounds(*arrays) if len(arrays) == 4 else DrawnRounds.of(arrays[0], arrays[1], arrays[2], arrays[4])

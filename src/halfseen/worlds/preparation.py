@@ -1,4 +1,4 @@
-"""Prepares the columns of a table for agents: rows in order of time, scaled columns and an intercept.
+"""Prepares the columns of a table for agents: rows in order of time, steps between them, scaled columns, an intercept.
 
 `Columns.features` encodes texts and dates before. Experiments on a table, evaluations of a log, examinations and
 studies all use these functions, so that an agent receives the same numbers in each of them.
@@ -14,11 +14,18 @@ import numpy as np
 
 from halfseen.errors import invalid
 from halfseen.kernels.random import Floats, Ints
-from halfseen.worlds.columns import Columns
+from halfseen.reports.tables import count
+from halfseen.validation import MAX_ELAPSED
+from halfseen.worlds.columns import Columns, are_dates
 
 SCALE_ON = 0.2  # default share of the rows, from the first on, that is used for scaling
 LEAST_SCALING = 10  # least number of rows for scaling
 _ROUNDING = 1e-12  # a column varies if its standard deviation is larger than this share of its mean
+LEAST_DIFFERENCES = 5  # times that differ from the one before, of which a step is inferred
+# Times are regular if enough of their differences are one step, and enough of those up to NEAR steps are whole numbers
+# of steps, give or take TOLERANCE.
+NEAR, TOLERANCE, LEAST_ON_GRID, LEAST_ONE_STEP = 20, 0.25, 0.8, 0.25
+_UNITS = (("day", 86_400.0), ("hour", 3_600.0), ("minute", 60.0), ("second", 1.0))
 
 
 class Scaling(NamedTuple):
@@ -72,17 +79,95 @@ def reward_unit(deviations: Floats) -> float:
     return std if std > 0 else 1.0
 
 
-def time_order(columns: Columns, time: str, rows: Ints) -> tuple[Ints, Floats, str | None]:
-    """Return `rows` in order of time, their times in seconds, and a sentence if the order has changed.
+class Steps(NamedTuple):
+    """The step of the times of a table, and how many steps its rows are apart."""
 
-    Rows of the same time keep their order.
-    """
-    if (count := len(columns.as_given(time))) <= rows.max(initial=-1):
-        raise invalid(columns.source, "columns of the same length", f"{count} rows of '{time}'")
+    step: float  # in seconds, or in the unit of a column of numbers
+    elapsed: Ints  # (n,) at least 1
+    shown: str  # the step with its unit
+
+    @property
+    def has_gaps(self) -> bool:
+        return bool((self.elapsed > 1).any())
+
+
+class TimeOrder(NamedTuple):
+    """The rows of a table in order of time."""
+
+    rows: Ints  # (n,)
+    seconds: Floats  # (n,)
+    steps: Steps | None  # None if the times are irregular, or too few
+    notes: list[str]  # what was done, one sentence each
+
+
+def time_order(columns: Columns, time: str, rows: Ints) -> TimeOrder:
+    """Return `rows` in order of time. Rows of the same time keep their order."""
+    if (number := len(columns.as_given(time))) <= rows.max(initial=-1):
+        raise invalid(columns.source, "columns of the same length", f"{number} rows of '{time}'")
     seconds = columns.times(time, rows)
     missing = np.flatnonzero(np.isnan(seconds))
     if len(missing):
         raise invalid(f"{columns.source}, column '{time}', row {rows[missing[0]] + 1}", "a time", "an empty cell")
     order = np.argsort(seconds, kind="stable")
-    note = f"the rows were not in order of '{time}' and have been sorted" if (np.diff(order) < 0).any() else None
-    return rows[order], seconds[order], note
+    notes = []
+    if (np.diff(order) < 0).any():
+        notes.append(f"the rows were not in order of '{time}' and have been sorted")
+    steps, note = infer_steps(seconds[order], time, dates=are_dates(columns.as_given(time)))
+    return TimeOrder(rows[order], seconds[order], steps, notes + ([] if note is None else [note]))
+
+
+def infer_steps(seconds: Floats, time: str, *, dates: bool) -> tuple[Steps | None, str | None]:
+    """Return the steps between times in ascending order, and a sentence about gaps or about irregular times.
+
+    The step is the usual difference between neighbouring times: the median of those that are at most 1.5 times as large
+    as the first decile. Other differences are rounded to whole numbers of steps. Rows of the same time, whose order is
+    unknown, count as one step apart.
+    """
+    differences = np.diff(seconds)
+    moved = differences[differences > 0.0]
+    if len(moved) < LEAST_DIFFERENCES:
+        return None, None
+    step = float(np.median(moved[moved <= 1.5 * np.quantile(moved, 0.1, method="lower")]))
+    multiples = moved / step
+    nearest = np.maximum(np.rint(multiples), 1.0)
+    on_grid = (np.abs(multiples - nearest) <= TOLERANCE)[nearest <= NEAR]
+    if on_grid.mean() < LEAST_ON_GRID or (nearest == 1.0).mean() < LEAST_ONE_STEP:
+        return None, f"the times in '{time}' are too irregular for a step, so agents count rows and not time"
+    elapsed = np.minimum(np.maximum(np.rint(differences / step), 1.0), MAX_ELAPSED).astype(np.int64)
+    steps = Steps(step, np.append(np.int64(1), elapsed), _shown(step) if dates else f"{step:g}")
+    if not steps.has_gaps:
+        return steps, None
+    gaps = int((elapsed > 1).sum())
+    return steps, (
+        f"the step of '{time}' is {steps.shown}, and there {'is' if gaps == 1 else 'are'} {count(gaps, 'gap')} of up "
+        f"to {int(elapsed.max()):,} steps between rows, of which agents are told"
+    )
+
+
+def _shown(seconds: float) -> str:
+    """Return a duration in the largest unit of which it is at least one."""
+    unit, size = next(((unit, size) for unit, size in _UNITS if seconds >= size), _UNITS[-1])
+    return f"{seconds / size:.4g} {unit}{'' if seconds == size else 's'}"
+
+
+def check_distinct_times(columns: Columns, time: str, order: TimeOrder) -> None:
+    """Raise if two rows have the same time. The message names them."""
+    same = np.flatnonzero(np.diff(order.seconds) == 0.0)
+    if len(same):
+        first, second = (int(order.rows[at]) + 1 for at in (same[0], same[0] + 1))
+        more = f", and {count(len(same) - 1, 'more pair')} of rows" if len(same) > 1 else ""
+        got = f"'{columns.as_given(time)[first - 1]}' in both{more}"
+        raise invalid(f"{columns.source}, column '{time}', rows {first} and {second}", "different times", got)
+
+
+def check_no_repeated_rows(columns: Columns, time: str, order: TimeOrder) -> None:
+    """Raise if two rows with the same time agree in every column, so that they are the same decision twice."""
+    same = np.diff(order.seconds) == 0.0
+    tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
+    seen: dict[tuple[str, ...], int] = {}
+    cells = [columns.as_given(name) for name in columns.names]
+    for row in order.rows[tied].tolist():
+        key = tuple(str(column[row]) for column in cells)
+        if (first := seen.setdefault(key, row)) != row:
+            got = f"the same row twice, with '{columns.as_given(time)[row]}' in the column '{time}'"
+            raise invalid(f"{columns.source}, rows {first + 1} and {row + 1}", "different rows", got)

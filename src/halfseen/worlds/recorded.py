@@ -17,13 +17,15 @@ from typing import Any
 import numpy as np
 
 from halfseen.errors import HalfseenWarning, invalid
-from halfseen.kernels.random import Floats, checked_keys
+from halfseen.kernels.random import Floats, Ints, checked_keys
 from halfseen.validation import REWARD_RANGES, Words, at_least
 from halfseen.worlds.columns import Columns, read_columns
 from halfseen.worlds.preparation import (
     LEAST_SCALING,
     SCALE_ON,
     Scaling,
+    Steps,
+    check_distinct_times,
     check_not_empty,
     reward_unit,
     time_order,
@@ -54,9 +56,10 @@ class RecordedEpisodes(Episodes):
         def for_all(values: Floats) -> Floats:
             return np.repeat(values[first:last, None], self._streams, axis=1)
 
-        return Rounds(
+        rounds = Rounds(
             for_all(world.contexts), for_all(world.observations), for_all(world.rewards), np.zeros((n, self._streams))
         )
+        return rounds if world.elapsed is None else rounds.with_elapsed(world.elapsed[first:last])
 
     def facts(self) -> dict[str, Any]:
         """Return the dimension of the context and the standard deviation of the scaled rewards."""
@@ -67,7 +70,8 @@ class RecordedWorld(World):
     """A world made of the scaled columns of a table. Make one with `recorded`.
 
     `contexts` (T, d) contains the observed columns, the intercept if there is one, and the hidden columns.
-    `observations` (T, k) and `rewards` (T, K) contain the observed columns and the reward of every arm.
+    `observations` (T, k) and `rewards` (T, K) contain the observed columns and the reward of every arm. `elapsed` (T,)
+    contains the steps between each row and the one before it, or is None if no time is missing between rows.
     """
 
     recorded = True
@@ -92,6 +96,7 @@ class RecordedWorld(World):
         reward_family: str = "gaussian",
         columns: dict[str, list[str]] | None = None,
         notes: Sequence[str] = (),
+        steps: Steps | None = None,
     ) -> None:
         self.columns = columns or {"observed": list(observed), "hidden": list(hidden)}  # names in the table, by role
         self.notes = tuple(notes)  # remarks about columns that were encoded, and about the order of the rows
@@ -113,6 +118,10 @@ class RecordedWorld(World):
         self.constant_in_scaling = _constant_columns(observed, scaling)  # names, constant in the rows for scaling
         self.constant_names = _constant_columns(observed, len(context))  # names, constant in all rows
         self.length, self.reward_every = len(self.rewards), reward_every
+        self.step = None if steps is None else steps.shown  # between two rows, as text
+        self.elapsed: Ints | None = None
+        if steps is not None and (steps.elapsed[scaling:] > 1).any():
+            self.elapsed = np.append(np.int64(1), steps.elapsed[scaling + 1 :])
         if intercept:
             self._add_intercept()
 
@@ -138,7 +147,8 @@ class RecordedWorld(World):
 
     def settings(self) -> dict[str, Any]:
         digest = hashlib.sha256()
-        for part in (self.observations, self.contexts, self.rewards):
+        elapsed = () if self.elapsed is None else (self.elapsed,)
+        for part in (self.observations, self.contexts, self.rewards, *elapsed):
             digest.update(np.ascontiguousarray(part).tobytes())
         return {
             "name": self.name,
@@ -149,6 +159,7 @@ class RecordedWorld(World):
             "arms": ", ".join(self.arm_names),
             "rows for scaling": self.scaling,
             "rounds": self.length,
+            **({} if self.step is None else {"step between rows": self.step}),
             "rewards come every": self.reward_every,
             "unit of rewards": self.reward_unit,
             **({} if self.reward_family == "gaussian" else {"family of rewards": self.reward_family}),
@@ -209,7 +220,8 @@ def recorded(
         ("binary", from 0 to 1) or counts ("count", at least 0) are not scaled.
     time : str, optional
         The column with the time of each row, as dates or numbers. If the rows are not in order of time, they are
-        sorted, and a warning says so.
+        sorted. The usual difference between neighbouring times is the step of the world. Where more steps are missing,
+        agents are told how many have passed. A warning says so. Two rows of the same time are refused.
 
     Returns
     -------
@@ -219,13 +231,13 @@ def recorded(
     Warns
     -----
     HalfseenWarning
-        If a column was encoded or if rows were sorted.
+        If a column was encoded, if rows were sorted, and if time is missing between rows or is irregular.
 
     Raises
     ------
     HalfseenError
         If the file cannot be read, a column does not exist or does not contain numbers, a reward is missing or outside
-        of the range of its family, or there are too few rows.
+        of the range of its family, two rows have the same time, or there are too few rows.
 
     Examples
     --------
@@ -254,11 +266,12 @@ def recorded(
     reward_columns = {one: columns[one] for one in names["rewards"]}
     parts = {"observed": observed_features, "hidden": hidden_features, "rewards": reward_columns}
     count = _row_count(columns, {one: values for part in parts.values() for one, values in part.items()})
+    steps = None
     if time is not None:
-        order, _, note = time_order(columns, time, np.arange(count))
-        if note is not None:
-            notes.append(note)
-            parts = {role: {one: values[order] for one, values in part.items()} for role, part in parts.items()}
+        order = time_order(columns, time, np.arange(count))
+        check_distinct_times(columns, time, order)
+        notes, steps = notes + order.notes, order.steps
+        parts = {role: {one: values[order.rows] for one, values in part.items()} for role, part in parts.items()}
     every = at_least("reward_every", reward_every, 1)
     scaling = _scaling_rows(count, scale_on, every, columns.source)
     for column, values in parts["rewards"].items():
@@ -283,6 +296,7 @@ def recorded(
         reward_family=reward_family,
         columns=names | ({} if time is None else {"time": [time]}),
         notes=notes,
+        steps=steps,
     )
 
 
