@@ -136,18 +136,23 @@ def test_a_single_arm_can_be_the_best():
     arm = np.tile([0, 1], 80)
     reward = arm + 0.1 * np.random.default_rng(0).normal(size=160)
     evaluation = hs.evaluate(small(160, arm=arm, reward=reward), ["always:0", "always:1"], observed=["y"])
-    best, sentence = module._best(evaluation)
+    found = module._best(evaluation)
+    best, sentence, is_better = found
     assert best == "always:1"
+    assert is_better
     assert sentence.startswith("always:1: ")
     assert "more than what was logged (0.5" in sentence
     following = module._next_decision(read(small(160, arm=arm)), None, {}, best)
     assert (following.arm, following.probabilities) == (1, {"0": 0.0, "1": 1.0})
+    told = module._next_sentence(following, evaluation.log, found)
+    assert told.endswith("play 1, the arm with the highest estimate.")
 
 
 def test_noise_is_not_called_better():
     evaluation = hs.evaluate(small(300), observed=["y"])
-    best, sentence = module._best(evaluation)
+    best, sentence, is_better = module._best(evaluation)
     assert best is not None
+    assert not is_better
     assert sentence.startswith("No policy is clearly better than what was logged, which earned ")
     assert sentence.endswith(" (widened, because it is the best of 3).")
     assert "widened" not in module._best(hs.evaluate(small(300), ["uniform"], observed=["y"]))[1]
@@ -156,12 +161,35 @@ def test_noise_is_not_called_better():
 def test_no_arm_is_named_without_a_reason():
     decided = module.NextDecision("adaptive", 0, {"0": 0.5, "1": 0.5}, {"0": 0.2, "1": 0.2}, False)
     log = read(small()).log
-    told = module._next_sentence(decided, log, "adaptive")
+    best = module._Best("adaptive", "", True)
+    told = module._next_sentence(decided, log, best)
     assert told == "It cannot be told yet: adaptive expects the same of every arm."
     better = replace(decided, expected={"0": 0.2, "1": 0.3})
-    assert module._next_sentence(better, log, "adaptive").startswith("If the next observation is that of the last row,")
+    told = module._next_sentence(better, log, best)
+    assert told == (
+        "If the next observation is that of the last row, play 0, says adaptive. Expected rewards: 1 0.3, 0 0.2."
+    )
     one_arm = read(small(arm=np.zeros(60, dtype=int))).log
-    assert module._next_sentence(better, one_arm, "always:0").startswith("It cannot be told yet: only one arm was")
+    assert module._next_sentence(better, one_arm, best).startswith("It cannot be told yet: only one arm was")
+    few = read(small(reward=np.where(np.arange(60) < 40, np.arange(60), np.nan))).log
+    told = module._next_sentence(better, few, best._replace(policy=None))
+    assert told == "It cannot be told yet: 40 rewards are too few, and no estimate is reliable."
+
+
+@pytest.mark.parametrize(
+    ("policy", "reason"),
+    [("adaptive", "no policy is clearly better than what was logged"), (None, "no estimate is reliable")],
+)
+def test_a_guess_is_called_a_guess(policy, reason):
+    decided = module.NextDecision("adaptive", 1, {"0": 0.5, "1": 0.5}, {"0": 0.2, "1": 0.3}, False)
+    told = module._next_sentence(decided, read(small()).log, module._Best(policy, "", False))
+    assert told.endswith(f"This is no more than a guess, because {reason}.")
+
+
+def test_terms_are_explained(study):
+    assert {"dr", "ess", "uncovered", "always:ARM", "adaptive", "lag-ts", "ts-pco"} <= set(study.terms)
+    assert "  adaptive: an agent: model learnt from the stream" in str(study)
+    assert str(study).count("terms:") == 1
 
 
 def test_propensities_are_estimated_where_they_are_missing(table):
@@ -339,6 +367,7 @@ def findings(table: LoggedTable) -> dict[str, hs.Finding]:
         ({"gone": np.full(60, np.nan)}, "columns left out", "look", "column 'gone' is not used: it is empty"),
         ({"row": np.arange(60)}, "columns left out", "look", "column 'row' is not used: its values are row numbers"),
         ({"user": [f"u{i}" for i in range(60)]}, "columns left out", "look", "column 'user' is not used: expected"),
+        ({"earned": 0.01 * small()["reward"] + 1.0}, "columns like the reward", "look", "(correlation 1.000): earned"),
         ({"town": np.array(["x", "y", "z"] * 20)}, "encoded columns", "fine", "becomes 2 columns of 0 and 1"),
         ({"reward": np.arange(60) % 2}, "kind of rewards", "look", "with --reward-family binary, agents know"),
     ],
@@ -378,7 +407,7 @@ def test_ten_rows():
     assert hidden.startswith("It cannot be told yet: no model could be identified from 10 decisions.")
     assert study.best is None
     assert earned.startswith("It cannot be told: no estimate is reliable.")
-    assert following == "It cannot be told yet: 10 decisions are too few, and no estimate is reliable."
+    assert following == "It cannot be told yet: 10 rewards are too few, and no estimate is reliable."
     assert wrong.startswith("The log has only 10 decisions")
     assert study.finding("decisions").verdict == "bad"
     assert study.finding("nothing") is None

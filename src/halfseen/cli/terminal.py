@@ -209,7 +209,7 @@ def print_evaluation(evaluation: Evaluation) -> None:
 
 
 def print_study(study: Study) -> None:
-    """Print the four answers, the table of policies and the notes on it."""
+    """Print the four answers, the table of policies, the notes on it and the terms used."""
     from rich.console import Console
     from rich.text import Text
 
@@ -221,6 +221,9 @@ def print_study(study: Study) -> None:
     print_table(study.table(), "Reward per decision", optional=_OPTIONAL_POLICY_COLUMNS, numeric=True)
     for line in study.notes:
         _print_note("! ", line)
+    print("\nTerms:")
+    for term, meaning in study.terms.items():
+        _print_note("  ", f"{term}: {meaning}", hang=2)
 
 
 def _print_note(mark: str, text: str, hang: int = 0) -> None:

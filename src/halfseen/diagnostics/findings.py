@@ -23,7 +23,7 @@ from halfseen.diagnostics.innovations import SIGNIFICANCE
 from halfseen.diagnostics.measurements import Measurements, measure
 from halfseen.models.identification.order import LEAST_GAIN
 from halfseen.models.identification.selection import AICC_MARGIN
-from halfseen.reports.tables import percent
+from halfseen.reports.tables import count, percent
 
 # With many rounds, even small deviations are significant. So a deviation is reported only if it is also large enough.
 SIZE_LOOK, SIZE_BAD = 0.08, 0.50  # relative deviation of the mean square of innovations from 1
@@ -119,7 +119,8 @@ def _too_few(measured: Measurements) -> str:
         return "there are no rewards"
     if measured.reward_count >= LEAST_REWARDS:
         return "all rewards are equal"
-    return f"there are {measured.reward_count} rewards, and at least {LEAST_REWARDS} are needed"
+    are = "is" if measured.reward_count == 1 else "are"
+    return f"there {are} {count(measured.reward_count, 'reward')}, and at least {LEAST_REWARDS} are needed"
 
 
 def _worth_of_seeing(measured: Measurements) -> str:

@@ -14,7 +14,7 @@ from halfseen.agents.agent import Agent
 from halfseen.agents.arms import Arm
 from halfseen.agents.catalogue import FAMILY_OPTION, AgentSpec, agent_spec, component_entry, make
 from halfseen.agents.decision import Decision
-from halfseen.diagnostics.health import ENOUGH_ROUNDS, Finding, Verdict, findings_table, printed
+from halfseen.diagnostics.health import ENOUGH_ROUNDS, Finding, Verdict, findings_table, printed, terms
 from halfseen.errors import HalfseenError, InvalidInput, invalid
 from halfseen.evaluation import policies
 from halfseen.evaluation.estimators import ENOUGH, PolicyValue
@@ -51,6 +51,36 @@ QUESTIONS = (
     "What is wrong with the log?",
 )
 _EACH_ARM_UP_TO = 12
+# Terms with their explanations. A term is explained if an answer or the table contains the text.
+_TERMS = (
+    ("filtering", "filter", "estimating the context from all observations so far, not from the current one alone"),
+    (
+        "explained share",
+        "expla",
+        "share of the variance of rewards around each arm's mean that is predicted in decisions left out of the fit",
+    ),
+    ("hidden coordinates", "hidden coordinates", "parts of the context that no column measures directly"),
+    ("a [b, c]", " [", "an estimate a and its 95 % interval from b to c"),
+    (
+        "dr",
+        "dr",
+        "reward per decision by the doubly robust estimator, which predicts the rewards of all arms by a regression "
+        "and corrects the prediction by the rewards of the arms that were played",
+    ),
+    (
+        "ess",
+        "ess",
+        f"effective sample size: that many equally weighted decisions say as much; it should be {ENOUGH} or more",
+    ),
+    (
+        "uncovered",
+        "uncovered",
+        "share of the choices of a policy of which the log says nothing, because it never makes them",
+    ),
+    (LOGGED, LOGGED, "what was played"),
+    (UNIFORM, UNIFORM, "every arm with the same probability"),
+    (f"{ALWAYS}:ARM", f"{ALWAYS}:", "this arm in every decision"),
+)
 
 Progress = Callable[[int, int], None]
 
@@ -78,6 +108,14 @@ class NextDecision:
     probabilities: dict[str, float]
     expected: dict[str, float]
     is_open: bool
+
+
+class _Best(NamedTuple):
+    """The policy with the highest reliable estimate."""
+
+    policy: str | None  # None if no estimate is reliable
+    sentence: str
+    is_better: bool  # whether it is clearly better than what was logged
 
 
 class _Replay(NamedTuple):
@@ -160,6 +198,16 @@ class Study:
     def notes(self) -> list[str]:
         """Reasons not to trust an estimate, one sentence each."""
         return [f"{one.label}: {note}" for one in self.evaluation.policies.values() for note in one.notes]
+
+    @property
+    def terms(self) -> dict[str, str]:
+        """The terms that the answers and the table use, and the agents in the table, with their explanations."""
+        text = "\n".join([*self.answers.values(), str(self.table())])
+        explained = {term: meaning for term, used, meaning in _TERMS if used in text}
+        for label in self.evaluation.policies:
+            if label not in (LOGGED, UNIFORM) and not label.startswith(f"{ALWAYS}:"):
+                explained[label] = f"an agent: {agent_spec(label.partition(':')[0]).entry.summary}"
+        return explained
 
     def table(self) -> Table:
         """Return the doubly robust estimates, with one row per policy. `evaluation` has the other estimators."""
@@ -267,6 +315,8 @@ class Study:
             findings_table=findings_table(self.findings),
             examination=self.examination,
             notes=self.notes,
+            terms=self.terms,
+            model_terms={} if self.examination is None else terms(self.examination.findings),
             time=self.time,
             arms=logged_arms_table(log.names, log.played, log.rewards, log.rewarded, log.propensities),
             enough=ENOUGH,
@@ -292,7 +342,9 @@ class Study:
 
     def __str__(self) -> str:
         lines = [line for question, answer in self.answers.items() for line in (question, printed("  ", answer), "")]
-        return "\n".join([*lines, str(self.table())])
+        lines += [str(self.table()), *(printed("! ", note) for note in self.notes), "terms:"]
+        lines += [printed("  ", f"{term}: {meaning}", hang=2) for term, meaning in self.terms.items()]
+        return "\n".join(lines)
 
     def __repr__(self) -> str:
         return str(self)
@@ -415,16 +467,16 @@ def study(
         seed=number,
     )
     examination, hidden = _examine(agent, decisions)
-    best, earned = _best(evaluation)
-    following = _next_decision(table, scaled, replays, best)
+    best = _best(evaluation)
+    following = _next_decision(table, scaled, replays, best.policy)
     found = study_findings.about_log(table, evaluation, reward_family, note)
-    answers = (hidden, earned, _next_sentence(following, decisions, best), study_findings.answer(found))
+    answers = (hidden, best.sentence, _next_sentence(following, decisions, best), study_findings.answer(found))
     return Study(
         answers=dict(zip(QUESTIONS, answers, strict=True)),
         log=decisions,
         examination=examination,
         evaluation=evaluation,
-        best=best,
+        best=best.policy,
         next_decision=following,
         findings=found,
         name=stream_name(_default_name(log) if name is None else name),
@@ -530,23 +582,25 @@ def _examine(agent: Agent, log: Log) -> tuple[Examination | None, str]:
     return examination, examination.answer
 
 
-def _best(evaluation: Evaluation) -> tuple[str | None, str]:
-    """Return the policy with the highest reliable estimate and a sentence about it."""
+def _best(evaluation: Evaluation) -> _Best:
+    """Return the policy with the highest reliable estimate and the second answer."""
     logged = evaluation.policies[LOGGED].values["dr"]
     others = {label: one for label, one in evaluation.policies.items() if label != LOGGED}
     rewards = evaluation.log.rewards[evaluation.log.rewarded]
     if np.ptp(rewards) == 0.0:
-        return None, f"It cannot be told: every reward is {rewards[0]:g}, so no policy can earn more than another."
+        sentence = f"It cannot be told: every reward is {rewards[0]:g}, so no policy can earn more than another."
+        return _Best(None, sentence, False)
     reliable = {
         label: one
         for label, one in others.items()
         if one.sure and np.isfinite(one.values["dr"].low) and np.isfinite(one.differences["dr"].low)
     }
     if not reliable:
-        return None, (
+        sentence = (
             f"It cannot be told: no estimate is reliable. What was logged earned {_shown(logged)} per decision. The "
             f"notes on the page say why, for example: {_first_note(others)}."
         )
+        return _Best(None, sentence, False)
     best = max(reliable, key=lambda label: reliable[label].values["dr"].value)
     value, gain = reliable[best].values["dr"], _simultaneous(reliable[best], len(reliable))
     rest = len(others) - len(reliable)
@@ -554,17 +608,25 @@ def _best(evaluation: Evaluation) -> tuple[str | None, str]:
     left_out = (
         f" {count(rest, 'policy').replace('policys', 'policies')} could not be judged: see the notes." if rest else ""
     )
+    trust = (
+        " Propensities were estimated, so this holds only if nothing but the observed columns influenced the choices."
+        if evaluation.log.estimated
+        else ""
+    )
     if gain.low > 0.0:
         rivals = [label for label, one in reliable.items() if label != best and one.values["dr"].value > value.low]
         close = f" Not clearly worse: {', '.join(rivals)}." if rivals else ""
-        return best, (
+        sentence = (
             f"{best}: {_shown(value)} per decision, which is {_shown(gain)}{widened} more than what was logged "
-            f"({_shown(logged)}).{close}{left_out}"
+            f"({_shown(logged)}).{close}{left_out}{trust}"
         )
-    return best, (
+        return _Best(best, sentence, True)
+    sentence = (
         f"No policy is clearly better than what was logged, which earned {_shown(logged)} per decision. The highest "
-        f"estimate is that of {best}: {_shown(value)}, a difference of {_shown(gain, sign='+')}{widened}.{left_out}"
+        f"estimate is that of {best}: {_shown(value)}, a difference of {_shown(gain, sign='+')}{widened}."
+        f"{left_out}{trust}"
     )
+    return _Best(best, sentence, False)
 
 
 def _first_note(values: dict[str, PolicyValue]) -> str:
@@ -645,21 +707,22 @@ def _copy(agent: Agent) -> Agent:
     return copy
 
 
-def _why_no_arm(following: NextDecision, log: Log, best: str | None) -> str | None:
+def _why_no_arm(following: NextDecision, log: Log, best: _Best) -> str | None:
     """Return why the log does not say which arm to play, or None if it does."""
     if len(np.unique(log.played)) < 2:
         return "only one arm was played, so the log does not say what another would earn"
     if np.ptp(log.rewards[log.rewarded]) == 0.0:
         return "every reward is the same, so nothing speaks for one arm rather than another"
-    if best is None and log.rounds < study_findings.LEAST_ROWS:
-        return f"{count(log.rounds, 'decision')} are too few, and no estimate is reliable"
+    rewarded = int(log.rewarded.sum())
+    if best.policy is None and rewarded < study_findings.LEAST_ROWS:
+        return f"{count(rewarded, 'reward')} {'is' if rewarded == 1 else 'are'} too few, and no estimate is reliable"
     values = np.array(list((following.expected or following.probabilities).values()))
     if np.allclose(values, values[0], rtol=1e-9, atol=0.0):
         return f"{following.policy} expects the same of every arm"
     return None
 
 
-def _next_sentence(following: NextDecision, log: Log, best: str | None) -> str:
+def _next_sentence(following: NextDecision, log: Log, best: _Best) -> str:
     if (reason := _why_no_arm(following, log, best)) is not None:
         return f"It cannot be told yet: {reason}."
     when = (
@@ -670,6 +733,12 @@ def _next_sentence(following: NextDecision, log: Log, best: str | None) -> str:
     ranked = sorted(following.expected.items(), key=lambda one: -one[1])[:3]
     values = ", ".join(f"{name} {value:.3g}" for name, value in ranked)
     reason = f" Expected rewards: {values}." if ranked else ""
+    if best.policy is None:
+        reason += " This is no more than a guess, because no estimate is reliable."
+    elif not best.is_better:
+        reason += " This is no more than a guess, because no policy is clearly better than what was logged."
+    if following.policy.startswith(f"{ALWAYS}:"):
+        return f"{when} play {following.arm}, the arm with the highest estimate.{reason}"
     return f"{when} play {following.arm}, says {following.policy}.{reason}"
 
 

@@ -9,12 +9,15 @@ from halfseen.evaluation.estimators import ENOUGH
 from halfseen.evaluation.evaluate import LOGGED, Evaluation
 from halfseen.evaluation.log import Log
 from halfseen.experiments.logged_table import LoggedTable
+from halfseen.kernels.random import Floats
 from halfseen.reports.tables import count, percent
+from halfseen.statistics.time_series import power_of_two
 
 FEW_ROWS, LEAST_ROWS = 200, 50  # with fewer rows, estimates are rough, or say nothing
 RARE = 0.01  # a smaller propensity makes large weights
 LONG_GAP = 10.0  # times the median step between decisions
 LIKE_TIMES = ("time", "timestamp", "ts", "when", "date", "datetime")  # names in lower case
+LIKE_THE_REWARD = 0.99  # correlation of a column that is probably not known before the reward
 LEAST_STEPS = 20  # steps of which a median is taken
 _LISTED = 5  # names in one sentence
 
@@ -33,6 +36,7 @@ def about_log(
         _coverage(evaluation),
         *_order(table),
         *_columns(table),
+        _like_the_reward(log),
         _family(log, reward_family),
     ]
     order = list(reversed(Verdict))
@@ -168,13 +172,44 @@ def _columns(table: LoggedTable) -> list[Finding | None]:
     for name, reason in table.left_out.items():
         sentence = f"column '{name}' is not used: {reason}"
         found.append(Finding("columns left out", len(table.left_out), name, "–", Verdict.LOOK, sentence))
-    names = log.features or tuple(f"feature {at}" for at in range(log.observations.shape[1]))
+    names = _names(log)
     lowest, highest = np.fmin.reduce(log.observations), np.fmax.reduce(log.observations)
     still = [name for name, constant in zip(names, (lowest == highest).tolist(), strict=True) if constant]
     if still:
         sentence = f"these columns have the same value in all rows: {_listed(still)}"
         found.append(Finding("constant columns", len(still), str(len(still)), "0", Verdict.LOOK, sentence))
     return found
+
+
+def _like_the_reward(log: Log) -> Finding | None:
+    """Return a finding if a column is nearly the reward, which agents would not know when they decide."""
+    rewards, observations = log.rewards[log.rewarded], log.observations[log.rewarded]
+    correlations = {
+        name: _correlation(column, rewards) for name, column in zip(_names(log), observations.T, strict=True)
+    }
+    like = [name for name, found in correlations.items() if abs(found) >= LIKE_THE_REWARD]
+    if not like:
+        return None
+    sentence = (
+        f"these columns are almost the same as the reward (correlation {correlations[like[0]]:.3f}): {_listed(like)}; "
+        "if they are not known when the decision is made, name the others with --observed"
+    )
+    return Finding("columns like the reward", len(like), str(len(like)), "0", Verdict.LOOK, sentence)
+
+
+def _correlation(column: Floats, rewards: Floats) -> float:
+    """Return the correlation of a column with the rewards, 0 if there are too few rows or one of them is constant."""
+    seen = ~np.isnan(column)
+    column, rewards = column[seen], rewards[seen]
+    if len(column) < LEAST_STEPS or np.ptp(column) == 0.0 or np.ptp(rewards) == 0.0:
+        return 0.0
+    column, rewards = column / power_of_two(column), rewards / power_of_two(rewards)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return float(np.nan_to_num(np.corrcoef(column, rewards)[0, 1]))
+
+
+def _names(log: Log) -> tuple[str, ...]:
+    return log.features or tuple(f"feature {at}" for at in range(log.observations.shape[1]))
 
 
 def _family(log: Log, reward_family: str) -> Finding | None:
