@@ -47,8 +47,10 @@ def hostile_states(state):
 def played_agent(name, **options):
     agent, (xs, ys, noise) = make_small(name, **options), simulate_rounds(ROUNDS)
     ids = []
-    for x, y, reward in zip(xs, ys, noise, strict=True):
-        ids.append(agent.decide(y, **context_argument(agent, x)).id)
+    for t, (x, y, reward) in enumerate(zip(xs, ys, noise, strict=True)):
+        if t % 20 == 7:  # so that the state has rounds of gaps and rounds without a decision
+            agent.observe(y, elapsed=150 if t == 27 else 2)
+        ids.append(agent.decide(y, elapsed=1 + 2 * (t % 15 == 3), **context_argument(agent, x)).id)
         if len(ids) > 4:
             agent.learn(ids.pop(0), float(reward))
     return agent
@@ -238,7 +240,8 @@ def test_a_model_from_the_future_is_refused():
     agent = played_agent("adaptive")
     agent.refit()
     before, model = state_bytes(agent), agent.model()
-    for name, value in (("regime_start", agent.rounds + 1), ("next_identification", -1), ("latent_dims", 99)):
+    rounds = agent.rounds + int(agent.policy.extra_rounds[0])  # of the estimator
+    for name, value in (("regime_start", rounds + 1), ("next_identification", -1), ("latent_dims", 99)):
         with pytest.raises(hs.HalfseenError, match=f"model '{name}'"):
             agent.accept(model | {name: np.array(value)})
         assert state_bytes(agent) == before
