@@ -28,6 +28,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +48,13 @@ from halfseen.journal import events, transfer
 from halfseen.journal.journal import Journal, open_journal
 from halfseen.service.engine.imported_stream import Importer
 from halfseen.service.engine.loaded_stream import LoadedStream, fold_stream, read_spec
+from halfseen.service.engine.transaction import round_half_up
 from halfseen.service.schemas import Limits, StreamSpec
 
 OBSERVED, LATENT, CALLERS, WORKERS = 2, 3, 6, 2
 ARMS, MAX_ARMS = ["a", "b", "c"], 8
+STEP, FIRST_TIME = 0.5, datetime(2026, 1, 1, tzinfo=UTC)  # of the stream with time stamps
+ELAPSED = [0, 1, 2, 5, 150]  # steps, of which the last is longer than a gap in the history of an agent may be
 ROUND_KILLS, ROUND_SECONDS = 40, 180.0  # then the journal is checked, and the next round has a new database
 MODEL_SECONDS = 45.0  # the longest wait for the first model of a round
 RECOVERY_SECONDS = 60.0  # a service that acknowledges nothing for so long has failed
@@ -61,6 +65,8 @@ STREAMS: dict[str, dict[str, Any]] = {
     "adaptive": {"agent": "adaptive", "options": {"latent": LATENT, "history": 300}},
     "default": {"agent": "ts-pco", "reward_wait": 0.7, "default_reward": 0.1, "late_rewards": "fold"},
     "expiring": {"agent": "adaptive", "options": {"history": 200}, "reward_wait": 0.5},
+    # Only one caller uses it, so that time stamps are in order.
+    "timed": {"agent": "kf-ts", "options": {"model": to_json_value(small_model(1, OBSERVED, LATENT))}, "step": STEP},
     "paid": {"agent": "lag-ts", "options": {"budget": [1e9, 100_000]}},  # its arms do not change
 }
 
@@ -79,6 +85,7 @@ class Acknowledged:
     decisions: dict[str, dict[str, tuple[dict, dict]]] = field(default_factory=lambda: {name: {} for name in STREAMS})
     """Per stream: the request and the reply by decision id."""
     rewards: dict[str, dict[str, float]] = field(default_factory=lambda: {name: {} for name in STREAMS})
+    observations: dict[str, list[dict]] = field(default_factory=lambda: {name: [] for name in STREAMS})
     arms_added: set[tuple[str, str]] = field(default_factory=set)
     arms_retired: set[tuple[str, str]] = field(default_factory=set)
 
@@ -94,6 +101,7 @@ class Acknowledged:
         return {
             "decisions": sum(map(len, self.decisions.values())),
             "rewards": sum(map(len, self.rewards.values())),
+            "observations": sum(map(len, self.observations.values())),
             "arms": len(self.arms_added) + len(self.arms_retired),
         }
 
@@ -161,10 +169,13 @@ class Load:
         late: list[tuple[float, str, str]] = []  # when to send the reward of a decision
         while self._running:
             sequence += 1
-            stream = draw.choice(list(STREAMS))
+            stream = draw.choice([name for name in STREAMS if name != "timed" or number == 0])
             context = 0.9 * context + [draw.gauss(0, 1) for _ in range(OBSERVED)]
             observation = [None if draw.random() < 0.05 else float(value) for value in context]
             request = {"observation": observation, "key": f"{number}.{sequence}"}
+            if draw.random() < 0.3:
+                await self._observe(stream, {"observation": observation[::-1]} | self._passed(stream, draw))
+            request |= self._passed(stream, draw)
             if draw.random() < 0.1:
                 request["available"] = ["a", "b"]
             if stream == "paid":
@@ -192,6 +203,24 @@ class Load:
             for name in {one[1] for one in due}:
                 await self._reward_batch(name, [one[2] for one in due if one[1] == name])
             await self._other(draw, number, sequence)
+
+    def _passed(self, stream: str, draw: random.Random) -> dict[str, Any]:
+        """Return the fields of a request that say how much time has passed."""
+        if stream == "timed":
+            return {"time": (FIRST_TIME + timedelta(seconds=time.monotonic())).isoformat()}
+        return {"elapsed": draw.choice(ELAPSED)} if draw.random() < 0.2 else {}
+
+    async def _observe(self, stream: str, request: dict) -> None:
+        """Send an observation once, as it could not be recognised as the same one, and ask what would be decided."""
+        status, _ = await self._request("observe", "POST", f"/v1/streams/{stream}/observations", request)
+        if status == 200:
+            self.acknowledged.observations[stream].append(request)
+        elif status not in (0, 503):
+            raise SoakFailure(f"observe: {status}")
+        if "costs" not in request and stream != "paid":
+            await self._request("preview", "POST", f"/v1/streams/{stream}/preview", request)
+        if stream in ("kf-ts", "timed"):
+            await self._request("forecast", "GET", f"/v1/streams/{stream}/forecast?horizon=5")
 
     async def _decide(self, stream: str, request: dict) -> list[str]:
         reply = await self._until_answered("decide", "POST", f"/v1/streams/{stream}/decisions", request, (200,))
@@ -569,17 +598,30 @@ def _check_events(name: str, recorded: list[events.Event], acknowledged: Acknowl
             == (reply["arm"], reply["propensity"], reply["propensities"], reply["expected"])
             and (content.observation, content.available, content.key, content.costs)
             == (request["observation"], request.get("available"), request.get("key"), request.get("costs"))
+            and _same_time(content, request)
         )  # fmt: skip
         if not same:
             raise SoakFailure(f"{name}: decision {decision_id} was acknowledged as {reply}, recorded as {content}")
     for decision_id, value in acknowledged.rewards[name].items():
         if rewards.get(decision_id) != value:
             raise SoakFailure(f"{name}: the reward {value} of {decision_id} is recorded as {rewards.get(decision_id)}")
+    unmatched = [event.content for event in recorded if event.kind == "observed"]
+    for request in acknowledged.observations[name]:
+        found = [one for one in unmatched if one.observation == request["observation"] and _same_time(one, request)]
+        if not found:
+            raise SoakFailure(f"{name}: the acknowledged observation {request} is lost")
+        unmatched.remove(found[0])
     for kind, expected in (("arm_added", acknowledged.arms_added), ("arm_retired", acknowledged.arms_retired)):
         arms = Counter(event.content.arm for event in recorded if event.kind == kind)
         if any(arms[arm] != 1 for stream, arm in expected if stream == name):
             raise SoakFailure(f"{name}: {kind}: expected each arm of {expected} once, got {arms}")
     return Counter(event.kind for event in recorded)
+
+
+def _same_time(content: events.Decided | events.Observed, request: dict) -> bool:
+    if "time" in request:
+        return content.tick == round_half_up(events.microseconds(request["time"]), round(STEP * 1e6))
+    return content.elapsed == request.get("elapsed", 1)
 
 
 def _check_state(name: str, journal: Journal, imported: Journal, recorded: list[events.Event]) -> Counter:
@@ -604,7 +646,7 @@ def _decide_again(name: str, recorded: list[events.Event]) -> LoadedStream:
         content = event.content
         if isinstance(content, events.Decided):
             y = np.array(content.observation, dtype=float)
-            made = stream.agent.decide(y, available=content.available, costs=content.costs)
+            made = stream.agent.decide(y, available=content.available, costs=content.costs, elapsed=content.elapsed)
             if (made.arm, made.propensities.tolist()) != (content.arm, content.propensities):
                 raise SoakFailure(f"{name}: decision {event.id} is recorded as {content}, made again as {made}")
         else:
