@@ -13,6 +13,7 @@ from halfseen.diagnostics.explained_rewards import ExplainedRewards, Improvement
 from halfseen.diagnostics.findings import reward_findings
 from halfseen.diagnostics.health import Finding, Health, Verdict
 from halfseen.errors import HalfseenError
+from halfseen.experiments.examine import examine_world
 from halfseen.reports.tables import percent
 
 LATENT, OBSERVED, ROUNDS = 4, 3, 1200
@@ -375,3 +376,78 @@ def test_invalid_arguments_with_an_agent_are_refused(agent):
         hs.examine(one, rewards=np.zeros((700, 2)))
     with pytest.raises(hs.HalfseenError, match=r"^agent: expected an agent, from hs\.make or hs\.load, got str$"):
         hs.examine("adaptive")
+
+
+# ---------------------------------------------------------------------- time
+
+
+def agent_with_gaps(steps, rounds=400, observe_every=0):
+    """Return an agent that has decided in rounds `steps(t)` steps apart, with its contexts and rewards of all arms."""
+    agent, rng = hs.make("adaptive", observed=2, arms=2, seed=3, latent=3), np.random.default_rng(3)
+    turn = 0.97 * np.array([[np.cos(0.4), -np.sin(0.4)], [np.sin(0.4), np.cos(0.4)]])
+    x, contexts = np.zeros(2), []
+    for t in range(rounds):
+        for _ in range(steps(t)):
+            x = turn @ x + 0.3 * rng.normal(size=2)
+        y = [x[0] + 0.1 * rng.normal(), rng.normal()]
+        if observe_every and t % observe_every == 0:
+            agent.observe(y, elapsed=steps(t))
+            continue
+        decision = agent.decide(y, elapsed=steps(t))
+        agent.learn(decision, float(x[1] * (1 - 2 * decision.index) + 0.1 * rng.normal()))
+        contexts.append(x)
+    contexts = np.array(contexts)
+    return agent, contexts, np.stack([contexts[:, 1], -contexts[:, 1]], axis=1)
+
+
+def test_rows_of_tables_are_assigned_to_decisions_between_gaps():
+    agent, contexts, rewards = agent_with_gaps(lambda t: 1 + 3 * (t % 4 == 0))
+    found = hs.examine(agent, contexts=contexts, rewards=rewards)
+    data = found.measured.subject.data
+    decided = ~np.isnan(data.observations[:, 0])
+    assert data.rounds > decided.sum() == 400
+    np.testing.assert_array_equal(data.contexts[decided], contexts)
+    np.testing.assert_array_equal(data.rewards[decided], rewards)
+    assert np.isnan(data.rewards[~decided]).all()
+    assert verdicts(found)["size of surprises"] is not hs.Verdict.BAD, found
+    agent, contexts, _ = agent_with_gaps(lambda t: 1, observe_every=7)
+    assert hs.examine(agent).measured.subject.data.rounds == 400
+    with pytest.raises(HalfseenError, match=r"^agent: expected an agent that has decided in every round that it has"):
+        hs.examine(agent, contexts=contexts)
+
+
+def test_another_series_begins_after_a_long_gap():
+    """With the gap taken for one missing round, the surprise after it would be large."""
+    agent, *_ = agent_with_gaps(lambda t: 500 if t % 40 == 39 else 1)
+    data = hs.examine(agent).measured.subject.data
+    assert data.breaks.sum() == 10
+    assert np.isinf(data.series[data.breaks]).all()
+    assert verdicts(hs.examine(agent))["size of surprises"] is not hs.Verdict.BAD
+
+
+def test_a_table_with_gaps_is_examined_with_the_steps_between_its_rows(tmp_path):
+    rng, n = np.random.default_rng(2), 900
+    turn, x, contexts = 0.99 * np.array([[np.cos(0.3), -np.sin(0.3)], [np.sin(0.3), np.cos(0.3)]]), np.zeros(2), []
+    for _ in range(n):
+        x = turn @ x + 0.3 * rng.normal(size=2)
+        contexts.append(x)
+    contexts = np.array(contexts)
+    kept = np.flatnonzero(rng.random(n) > 0.3)
+    table = {
+        "when": kept, "y": contexts[kept, 0] + 0.1 * rng.normal(size=len(kept)), "x": contexts[kept, 1],
+        "a": contexts[kept, 1], "b": -contexts[kept, 1],
+    }  # fmt: skip
+    with pytest.warns(hs.HalfseenWarning, match="the step of 'when' is 1, and there are"):
+        world = hs.worlds.recorded(table, observed=["y"], hidden=["x"], rewards=["a", "b"], time="when")
+    agent, found = examine_world(world)
+    assert agent.policy.extra_rounds[0] == kept[-1] - kept[world.scaling] + 1 - world.length
+    assert found.hidden_pays == "much", found
+    assert found.forecast.horizon == 20
+    found.save(tmp_path)
+    summary = json.loads((tmp_path / "health.json").read_text())["forecast"]
+    assert summary["arms"] == ["a", "b"]
+    assert summary["context_names"][0] == "y"
+    assert len(summary["expected"]) == len(summary["context"]) == 20
+    page = (tmp_path / "health.html").read_text()
+    assert "<h2>Forecast</h2>" in page
+    assert "best in 20" in page

@@ -13,6 +13,7 @@ import numpy as np
 from halfseen.agents.arms import Arm
 from halfseen.agents.policy import Policy
 from halfseen.components import Estimator, Learner, Link
+from halfseen.diagnostics.context_units import ContextUnits, context_units
 from halfseen.errors import InvalidInput
 from halfseen.kernels.choice import NORMAL, win_probabilities
 from halfseen.kernels.random import Floats, Purpose, normals
@@ -49,6 +50,9 @@ class Forecast:
         contain the noise of a single reward.
     best_arm_probability : ndarray, shape (h, K)
         The probability that the arm has the highest expected reward of all active arms.
+    context_names : tuple of str
+        The coordinates of the context that `context_in_units` returns: the observed features, such as "feature 0", and
+        the hidden ones, such as "hidden 1".
 
     Examples
     --------
@@ -66,6 +70,17 @@ class Forecast:
     best_arm_probability: Floats
     _predicted: tuple[Floats, Floats]  # means and standard deviations (h, K) on the scale of `Learner.score`
     _link: Link | None
+    _units: ContextUnits
+
+    @property
+    def context_names(self) -> tuple[str, ...]:
+        """The names of the coordinates that `context_in_units` returns."""
+        return self._units.names
+
+    def context_named(self, features: Sequence[str]) -> list[str]:
+        """Return `context_names` with the names of the observed features, if `features` has any."""
+        names = self.context_names
+        return [*features, *names[len(features) :]] if names[:1] == ("feature 0",) else list(names)
 
     @property
     def horizon(self) -> int:
@@ -107,6 +122,32 @@ class Forecast:
         stds = np.sqrt(np.maximum(np.diagonal(self.context_covs, axis1=1, axis2=2), 0.0))
         return self.context_means - z * stds, self.context_means + z * stds
 
+    def context_in_units(self, confidence: float = 0.9) -> tuple[Floats, Floats, Floats]:
+        """Return the context in the units of the observations. Hidden coordinates have no unit.
+
+        Parameters
+        ----------
+        confidence : float, default 0.9
+            The probability of the intervals, between 0 and 1.
+
+        Returns
+        -------
+        tuple of three ndarrays, shape (h, m)
+            The means, the lower and the upper bounds, with one column per name in `context_names`.
+
+        Examples
+        --------
+        >>> import halfseen as hs
+        >>> model = hs.LinearGaussianModel(transition=[[0.9]], process_cov=[[1.0]], observation_cov=[0.5])
+        >>> ahead = hs.make("kf-ts", observed=1, arms=2, model=model, seed=1).forecast(3)
+        >>> ahead.context_names, ahead.context_in_units()[1].shape
+        (('feature 0',), (3, 1))
+        """
+        z = NormalDist().inv_cdf(0.5 + 0.5 * probability("confidence", confidence))
+        means, stds = self._units.standard(self.context_means, self.context_covs)
+        means, half = self._units.centre + self._units.scale * means, z * self._units.scale * stds
+        return means, means - half, means + half
+
     def to_frame(self, library: str | None = None) -> Any:
         """Return the forecast as a DataFrame with one row per round ahead and arm.
 
@@ -131,7 +172,9 @@ class Forecast:
         return data_frame(columns | {name: array.ravel() for name, array in numbers.items()}, library)
 
     def plot(self, path: str | Path | None = None) -> Figure:
-        """Plot the expected rewards with their 90 % intervals, and the probability that each arm is the best.
+        """Plot contexts and expected rewards with 90 % intervals, and the probability that each arm is the best.
+
+        The context of `adaptive` is scaled: in standard deviations of the observations from their mean.
 
         Parameters
         ----------
@@ -143,15 +186,25 @@ class Forecast:
         matplotlib.figure.Figure
             The figure.
         """
-        from halfseen.reports.figures import forecast_figure
-
-        lower, upper = self.interval()
-        figure = forecast_figure(
-            [str(arm) for arm in self.arms], self.expected, lower, upper, self.best_arm_probability
-        )
+        figure = self.figure()
         if path is not None:
             save_figure(figure, Path(path))
         return figure
+
+    def figure(self, features: Sequence[str] = (), *, narrow: bool = False) -> Figure:
+        """Return the figure of `plot` with names of the features. If `narrow`, its panels are below each other."""
+        from halfseen.reports.figures import forecast_figure
+
+        lower, upper = self.interval()
+        arms = [str(arm) if isinstance(arm, str) else f"arm {arm}" for arm in self.arms]
+        means, stds = self._units.standard(self.context_means, self.context_covs)
+        half = NormalDist().inv_cdf(0.95) * stds
+        return forecast_figure(
+            (self.context_named(features), means, means - half, means + half),
+            (arms, self.expected, lower, upper),
+            self.best_arm_probability,
+            narrow=narrow,
+        )
 
     def __repr__(self) -> str:
         return f"<Forecast: {self.horizon} rounds ahead, {len(self.arms)} arms>"
@@ -170,7 +223,8 @@ def forecast(policy: Policy, name: str, arms: Sequence[Arm], horizon: int) -> Fo
     link = policy.learner.link
     expected, std = (predicted, stds) if link is None else _on_reward_scale(link, predicted, stds)
     best = _best_arm_probabilities(policy, means, roots)
-    return Forecast(tuple(arms), means, covs, expected, std, best, (predicted, stds), link)
+    units = context_units(estimator, 0, policy.streams.observed)
+    return Forecast(tuple(arms), means, covs, expected, std, best, (predicted, stds), link, units)
 
 
 def _roots(covs: Floats) -> Floats:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from halfseen import validation
-from halfseen.components import Estimator
+from halfseen.components import Estimator, Mask
 from halfseen.diagnostics.health import ENOUGH_ROUNDS
 from halfseen.errors import HalfseenError, invalid
 from halfseen.estimators.adaptive.estimator import Adaptive
+from halfseen.estimators.adaptive.history import BREAK
 from halfseen.kernels.checks import EXCESSIVE, classify_values
 from halfseen.kernels.random import Floats, Ints
 from halfseen.models.linear_gaussian import LinearGaussianModel
@@ -41,6 +42,7 @@ class ExaminationData:
     contexts_name: str = "true context"
     hidden: Floats | None = None  # (n, h) recorded features that the model does not observe, NaN if missing
     hidden_names: tuple[str, ...] = ()
+    breaks: Mask | None = None  # (n,) rounds that stand for a long gap, after which another series begins
 
     @classmethod
     def from_arrays(
@@ -94,6 +96,11 @@ class ExaminationData:
     @property
     def rounds(self) -> int:
         return len(self.observations)
+
+    @property
+    def series(self) -> Floats:
+        """The observations with infinite entries where another series begins, as the kernels expect them."""
+        return self.observations if self.breaks is None else np.where(self.breaks[:, None], np.inf, self.observations)
 
     @property
     def full_information(self) -> bool:
@@ -182,9 +189,12 @@ def subject_of_adaptive(
     rejected = plain or bool(estimator.uses_level[row])
     if count < ENOUGH_ROUNDS or (rejected and candidate < 0):
         return None
-    ys, arms, rewards, _ = estimator.window(row)
+    ys, arms, rewards, window = estimator.window(row)
     scaled = (ys - estimator.centre[row]) / estimator.scale[row]
     data = ExaminationData.from_arrays(scaled, arms, rewards, features=scaled.shape[1], arm_names=list(arm_names))
+    breaks = estimator.history.gaps[row, window] == BREAK
+    if breaks.any():
+        data = replace(data, breaks=breaks)
     candidates = _candidate_models(estimator, row)
     model = candidates.get(candidate) if rejected else _current_model(estimator, row)
     if model is None:
@@ -211,8 +221,26 @@ def first_examined_round(estimator: Estimator, row: int) -> int | None:
     return int(estimator.history.dropped_rounds[row]) + ENOUGH_ROUNDS
 
 
+def history_decisions(estimator: Estimator, row: int, decisions: int) -> Ints:
+    """Return the decision, counted from 0, of every round in the examination data, and −1 for the rounds of gaps.
+
+    `decisions` is the number of decisions of the stream, which has no observations without a decision.
+    """
+    assert isinstance(estimator, Adaptive)
+    decided = np.flatnonzero(estimator.history.gaps[row, estimator.window(row)[3]] == 0)
+    numbers = np.full(estimator.window(row)[3].stop - estimator.window(row)[3].start, -1)
+    numbers[decided] = np.arange(decisions - len(decided), decisions)
+    return numbers
+
+
+def observed_without_deciding(estimator: Estimator, row: int, extra_rounds: int) -> bool:
+    """Return whether some of the rounds without a decision may be more than gaps. After a change it is not known."""
+    assert isinstance(estimator, Adaptive)
+    return extra_rounds != int(estimator.gap_rounds[row])
+
+
 def history_rounds(estimator: Estimator, row: int) -> slice:
-    """Return the rounds of the stream, counted from 0, that are in its examination data."""
+    """Return the rounds of the estimator, counted from 0, that are in its examination data."""
     assert isinstance(estimator, Adaptive)
     offset, window = int(estimator.history.dropped_rounds[row]), estimator.window(row)[3]
     return slice(offset + window.start, offset + window.stop)

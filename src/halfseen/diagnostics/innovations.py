@@ -29,15 +29,17 @@ class Innovations(NamedTuple):
     end_cov: Floats  # (d, d) P after the last round
 
 
-def innovations(model: LinearGaussianModel, ys: Floats, tested: Floats | None = None) -> Innovations:
+def innovations(model: LinearGaussianModel, series: Floats, tested: Floats | None = None) -> Innovations:
     """Compute w_t = L_t⁻¹ e_t with e_t = y_t − A x⁻_t and L_tL_tᵀ = S_t, over the observed entries.
 
-    The filter uses all of `ys`. Entries that are NaN in `tested` are left out of the innovations.
+    The filter uses all of `series` (n, k), in which another series begins at an infinite row. Entries that are NaN in
+    `tested` are left out of the innovations.
     """
+    ys = np.where(np.isinf(series), np.nan, series)
     p = model.canonical().model.arrays()
     D, R = p.D, p.R
     k = len(R)
-    x, _, rows, P_filt, P_pred, _ = filter_series(*p, ys[None])
+    x, _, rows, P_filt, P_pred, _ = filter_series(*p, series[None])
     predicted = (x[0, :-1] @ D.T)[:, :k]
     errors = ys - predicted
     present = ~np.isnan(ys if tested is None else tested)

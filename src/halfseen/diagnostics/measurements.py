@@ -88,7 +88,7 @@ def measure(subject: ExaminationSubject, *, brief: bool = False) -> Measurements
     ys = data.observations
     unchanging = unchanging_runs(ys)
     changing = changing_entries(ys, unchanging)
-    errors = innovations(model, ys, changing)
+    errors = innovations(model, data.series, changing)
     white = errors.standardised[~np.isnan(changing)]
     entries = len(white)
     enough = entries >= LEAST_ENTRIES and bool(np.isfinite(white).all() and white.any())
@@ -153,10 +153,11 @@ def _scores(subject: ExaminationSubject, brief: bool) -> dict[int, float]:
     if gaps:
         ys = ys[-COMPARED_ROUNDS_WITH_GAPS:]
     iterations = (BRIEF_ITERATIONS if gaps or brief else ITERATIONS) if subject.fitted else 0
-    ys, entries = np.ascontiguousarray(ys), int((~np.isnan(ys)).sum())
+    entries, variances = int((~np.isnan(ys)).sum()), np.nanvar(ys, axis=0)
+    ys = np.ascontiguousarray(subject.data.series[-len(ys) :])
     scores: dict[int, float] = {}
     for one in (model, *(other for other in others if other.latent != model.latent)):
-        score = aicc(_log_likelihood(one, ys, iterations), one.latent, one.observed, entries)
+        score = aicc(_log_likelihood(one, ys, variances, iterations), one.latent, one.observed, entries)
         if np.isfinite(score):
             scores[one.latent] = max(score, scores.get(one.latent, -np.inf))
     return dict(sorted(scores.items())) if model.latent in scores else {}
@@ -169,10 +170,10 @@ def _nearest(model: LinearGaussianModel, others: Sequence[LinearGaussianModel]) 
     return tuple(other for other in others if other.latent in {*below, *above})
 
 
-def _log_likelihood(model: LinearGaussianModel, ys: Floats, iterations: int) -> float:
+def _log_likelihood(model: LinearGaussianModel, ys: Floats, variances: Floats, iterations: int) -> float:
     """Return the highest log-likelihood of the EM iterates or, without iterations, that of the given model."""
     if iterations == 0:
         return float(model.filter(ys).log_likelihood)
-    start, variances = model.canonical().model.arrays(), np.nanvar(ys, axis=0)
+    start = model.canonical().model.arrays()
     path = em_iterates(start, ys, iterations=iterations, tolerance=TOLERANCE, feature_var=variances)
     return max((fitted.log_likelihood for fitted in path), default=-np.inf)

@@ -12,11 +12,13 @@ from numpy.typing import ArrayLike
 
 from halfseen.agents.agent import Agent
 from halfseen.agents.catalogue import make
+from halfseen.agents.forecast import Forecast
 from halfseen.diagnostics.examination_data import (
     ExaminationData,
     ExaminationSubject,
     first_examined_round,
-    history_rounds,
+    history_decisions,
+    observed_without_deciding,
 )
 from halfseen.diagnostics.findings import answer, findings
 from halfseen.diagnostics.health import (
@@ -42,6 +44,7 @@ from halfseen.worlds.world import World
 
 FILES = ("health.html", "health.png", "health.svg", "health.json")
 ROUNDS = 3000  # default for worlds of unlimited length
+AHEAD = 20  # rounds of the forecast
 WHOLE_RECORD = "whole record"  # name of a recorded world's context, which may not be the complete true context
 
 
@@ -60,6 +63,8 @@ class Examination:
         The numbers on which the findings are based.
     title : str
         Title of the page.
+    forecast : Forecast or None
+        The contexts and arm values of the next 20 rounds, if an agent was examined.
 
     Examples
     --------
@@ -79,6 +84,7 @@ class Examination:
     findings: tuple[Finding, ...]
     measured: Measurements
     title: str = "Model health"
+    forecast: Forecast | None = None
 
     @property
     def ok(self) -> bool:
@@ -163,6 +169,7 @@ class Examination:
             "shares": None if explained is None else explained.shares,
             "scores": {str(d): score for d, score in self.measured.scores.items()},
             "findings": [vars(finding) | {"verdict": str(finding.verdict)} for finding in self.findings],
+            "forecast": None if self.forecast is None else forecast_data(self.forecast, self.measured),
         }
 
     def save(self, folder: str | Path) -> list[Path]:
@@ -178,7 +185,7 @@ class Examination:
         list of Path
             The files.
         """
-        measured, summary = plain(self.measured), self.summary()
+        measured, summary, sensors = plain(self.measured), self.summary(), self.measured.subject.data.sensors
         with staged(folder) as stage:
             page = render(
                 "health.html",
@@ -190,6 +197,13 @@ class Examination:
                 measured=measured,
                 svg=write_figure(stage, "health", health_figure(measured)),
                 tall_svg=render_figure(health_figure(measured, narrow=True), "svg"),
+                forecast=summary["forecast"],
+                forecast_figure=None
+                if self.forecast is None
+                else {
+                    "svg": render_figure(self.forecast.figure(sensors), "svg"),
+                    "tall": render_figure(self.forecast.figure(sensors, narrow=True), "svg"),
+                },
             )
             write_atomically(stage / "health.html", page.encode())
             write_json(stage / "health.json", summary)
@@ -201,6 +215,23 @@ class Examination:
 
     def __repr__(self) -> str:
         return str(self)
+
+
+def forecast_data(ahead: Forecast, measured: Measurements) -> dict[str, Any]:
+    """Return a forecast as plain data, with one entry per round ahead."""
+    lower, upper = ahead.interval()
+    context, context_lower, context_upper = ahead.context_in_units()
+    return {
+        "arms": list(measured.subject.data.arm_names),
+        "expected": ahead.expected.tolist(),
+        "lower": lower.tolist(),
+        "upper": upper.tolist(),
+        "best_arm_probability": ahead.best_arm_probability.tolist(),
+        "context_names": ahead.context_named(measured.subject.data.sensors),
+        "context": context.tolist(),
+        "context_lower": context_lower.tolist(),
+        "context_upper": context_upper.tolist(),
+    }
 
 
 def plain(measured: Measurements) -> dict[str, Any]:
@@ -309,31 +340,41 @@ def examine(
     if agent is not None:
         if observations is not None or arms is not None or len(alternatives):
             raise invalid("observations", "none, because an agent is examined with its own history", "some")
-        subject = _subject_with_tables(agent, {"rewards": rewards, **more}, names)
-    else:
-        if not isinstance(model, LinearGaussianModel):
-            raise invalid("model", "a LinearGaussianModel", type(model).__name__)
-        if observations is None:
-            raise invalid("observations", f"a table of {model.observed} columns, one row per round", "nothing")
-        if rewards is None:  # a model can be examined without rewards
-            rounds = len(np.atleast_1d(observations))
-            arms, rewards = np.zeros(rounds, dtype=np.int64), np.full(rounds, np.nan)
-        data = ExaminationData.from_arrays(
-            observations, arms, rewards, features=model.observed, arm_names=arm_names, **more, **names
-        )
-        for other in alternatives:
-            if not isinstance(other, LinearGaussianModel) or other.observed != model.observed:
-                raise invalid("alternatives", f"models of {model.observed} observed features", repr(other))
-        subject = ExaminationSubject(model, data, fitted=fitted, alternatives=tuple(alternatives))
+        return _examine_agent(agent, {"rewards": rewards, **more}, names, title)
+    if not isinstance(model, LinearGaussianModel):
+        raise invalid("model", "a LinearGaussianModel", type(model).__name__)
+    if observations is None:
+        raise invalid("observations", f"a table of {model.observed} columns, one row per round", "nothing")
+    if rewards is None:  # a model can be examined without rewards
+        rounds = len(np.atleast_1d(observations))
+        arms, rewards = np.zeros(rounds, dtype=np.int64), np.full(rounds, np.nan)
+    data = ExaminationData.from_arrays(
+        observations, arms, rewards, features=model.observed, arm_names=arm_names, **more, **names
+    )
+    for other in alternatives:
+        if not isinstance(other, LinearGaussianModel) or other.observed != model.observed:
+            raise invalid("alternatives", f"models of {model.observed} observed features", repr(other))
+    subject = ExaminationSubject(model, data, fitted=fitted, alternatives=tuple(alternatives))
     measured = measure(subject)
     made = findings(measured)
     return Examination(answer(measured, made), made, measured, title)
 
 
+def _examine_agent(
+    agent: Agent, tables: dict[str, Any], names: dict[str, Any], title: str, *, always_decided: bool = False
+) -> Examination:
+    measured = measure(_subject_with_tables(agent, tables, names, always_decided=always_decided))
+    made = findings(measured)
+    return Examination(answer(measured, made), made, measured, title, agent.forecast(AHEAD))
+
+
 def _subject_with_tables(
-    agent: Agent, tables: dict[str, ArrayLike | None], names: dict[str, Any]
+    agent: Agent, tables: dict[str, Any], names: dict[str, Any], *, always_decided: bool
 ) -> ExaminationSubject:
-    """Return the agent's model and history, extended by `tables` with one row per round of the agent."""
+    """Return the agent's model and history, extended by `tables` with one row per decision of the agent.
+
+    `always_decided` says that the agent has never observed without deciding. Otherwise it is checked if necessary.
+    """
     if not isinstance(agent, Agent):
         raise invalid("agent", "an agent, from hs.make or hs.load", type(agent).__name__)
     subject = agent.subject()
@@ -347,7 +388,17 @@ def _subject_with_tables(
             f"agent: expected an 'adaptive' agent that has identified a model, or model= and observations, got "
             f"'{agent.name}' after {agent.rounds} rounds"
         )
-    data, rounds = subject.data, history_rounds(agent.policy.estimator, 0)
+    estimator, extra = agent.policy.estimator, int(agent.policy.extra_rounds[0])
+    given_tables = any(value is not None for value in tables.values())
+    if given_tables and extra and not always_decided and observed_without_deciding(estimator, 0, extra):
+        raise HalfseenError(
+            "agent: expected an agent that has decided in every round that it has observed, because the rows of tables "
+            f"cannot be assigned to the others, got {extra} rounds without a decision"
+        )
+    data, rows = subject.data, history_decisions(estimator, 0, agent.rounds)
+    passed = rows < 0
+    first = min(agent.rounds - int((~passed).sum()), agent.rounds - 1)
+    nearest = np.maximum(np.maximum.accumulate(rows), first)
     given: dict[str, Any] = {"rewards": data.rewards}
     for name, value in tables.items():
         if value is not None:
@@ -356,7 +407,8 @@ def _subject_with_tables(
                 raise invalid(
                     name, f"a table of {agent.rounds} rows, one per round of the agent", f"shape {table.shape}"
                 )
-            given[name] = table[rounds]
+            # What the context was in a gap is not known, and no reward depends on it.
+            given[name] = table[nearest] if name == "contexts" else np.where(passed[:, None], np.nan, table[nearest])
     rewards = given.pop("rewards")
     if rewards.ndim == 2 and rewards.shape[1] != len(data.arm_names):
         raise invalid("rewards", f"{len(data.arm_names)} columns, one per arm", rewards.shape[1])
@@ -371,7 +423,7 @@ def _subject_with_tables(
     )
     if full.full_information:  # the history contains the played arm only for rounds with a reward
         full = replace(full, arms=np.where(np.isnan(data.rewards), -1, data.arms))
-    return replace(subject, data=full)
+    return replace(subject, data=replace(full, breaks=data.breaks))
 
 
 def examine_world(
@@ -400,7 +452,8 @@ def examine_world(
     rewards = played.expected[:, 0] + played.reward_noise if played.rewards is None else played.rewards[:, 0]
     batch: list[float] = []
     for t in range(total):
-        decision = agent.decide(played.observations[t, 0])
+        elapsed = 1 if played.elapsed is None else int(played.elapsed[t])
+        decision = agent.decide(played.observations[t, 0], elapsed=elapsed)
         batch.append(float(rewards[t, decision.index]))
         if len(batch) == world.reward_every:
             agent.learn_many(list(agent.pending)[-len(batch) :], batch)
@@ -408,12 +461,8 @@ def examine_world(
         if progress is not None and (t % 50 == 49 or t + 1 == total):
             progress(t + 1, total)
     contexts = played.contexts[:, 0]
-    examination = examine(
-        agent,
-        rewards=rewards,
-        contexts=contexts,
-        hidden=contexts[:, world.observed :] if "hidden_names" in names else None,
-        title=f"Model health: {world.name}",
-        **names,
-    )
-    return agent, examination
+    tables = {"rewards": rewards, "contexts": contexts}
+    if "hidden_names" in names:
+        tables["hidden"] = contexts[:, world.observed :]
+    names = {"contexts_name": "true context", "sensors": None, "hidden_names": None} | names
+    return agent, _examine_agent(agent, tables, names, f"Model health: {world.name}", always_decided=True)

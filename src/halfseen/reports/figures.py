@@ -62,6 +62,13 @@ _STYLE: dict[Any, Any] = {
     "svg.hashsalt": "halfseen",  # so that the same data give the same file
     "svg.fonttype": "path",
 }
+_MOST_FORECAST = 6  # arms, and coordinates of the context, in the figure of a forecast
+_FORECAST_STYLES: list[LineStyle] = [
+    (_BLUE, _SOLID), (_VERMILION, _SOLID), (_GREEN, _SOLID), (_PURPLE, _DASHED), (_ORANGE, _DASHED), (_SKY, _DASHED),
+]  # fmt: skip
+_CONTEXT_STYLES: list[LineStyle] = [
+    (_BLACK, _SOLID), (_GREY, _DASHED), (_BLACK, _DOTTED), (_GREY, _SOLID), (_BLACK, _DASHDOT), (_GREY, _DOTTED),
+]  # fmt: skip
 _POINTS = 300  # points per curve, few enough for a small SVG
 _MOST_PER_ROW = 5  # panels side by side
 _COLUMN, _PAGE = 3.5, 7.2  # width in inches of one column and of the text on a two-column page
@@ -557,31 +564,63 @@ def arms_figure(arms: Mapping[str, Ints], names: Sequence[str]) -> Figure:
     return figure
 
 
-def forecast_figure(arms: Sequence[str], expected: Floats, lower: Floats, upper: Floats, best: Floats) -> Figure:
-    """Plot expected rewards with their intervals, and the probability that each arm is the best.
+Bands = tuple[Sequence[str], Floats, Floats, Floats]  # names (m,), and means, lower and upper bounds (h, m)
 
-    All arrays have one row per round ahead and one column per arm.
+
+def forecast_figure(context: Bands, values: Bands, best: Floats, *, narrow: bool = False) -> Figure:
+    """Plot contexts and expected rewards ahead with their intervals, and the probability that each arm is the best.
+
+    `values` has one column per arm, and `best` (h, K) too. If there are many arms, those that are most likely the best
+    are shown. If `narrow`, the panels are below each other.
     """
-    styles = _line_styles(arms)
-    columns = _legend_columns(arms, _PAGE)
-    ahead = np.arange(1, len(expected) + 1)
-    marker = "o" if len(ahead) == 1 else None
-    with _new_figure(_PAGE, 2.1 + 0.16 * _row_count(len(arms), columns)) as figure:
-        values, probabilities = figure.subplots(1, 2, sharex=True)
-        for a, (colour, dashes) in enumerate(styles.values()):
-            line = {"color": colour, "linestyle": dashes, "linewidth": 1.1, "marker": marker, "markersize": 3}
-            values.fill_between(ahead, lower[:, a], upper[:, a], color=colour, alpha=0.12, linewidth=0)
-            values.plot(ahead, expected[:, a], label=arms[a], **line)
-            probabilities.plot(ahead, best[:, a], **line)
-        values.set_ylabel("expected reward, with 90 % interval")
-        probabilities.set_ylabel("probability of being the best arm")
-        probabilities.set_ylim(-0.02, 1.02)
-        for axes in (values, probabilities):
+    width = _COLUMN if narrow else _PAGE
+    order = np.sort(np.argsort(-best.max(axis=0), kind="stable")[:_MOST_FORECAST])
+    names, means, lower, upper = values
+    shown = ([names[a] for a in order], means[:, order], lower[:, order], upper[:, order])
+    coordinates, centres, *ends = context
+    most = slice(_MOST_FORECAST)
+    few = (coordinates[most], centres[:, most], ends[0][:, most], ends[1][:, most])
+    arm_styles = dict(zip(shown[0], _FORECAST_STYLES, strict=False))
+    context_styles = dict(zip(few[0], _CONTEXT_STYLES, strict=False))
+    columns = min(_legend_columns([*shown[0], *few[0]], width), len(shown[0]) + len(few[0]))
+    legend_rows = _row_count(len(shown[0]) + len(few[0]), columns)
+    with _new_figure(width, (5.4 if narrow else 2.0) + 0.16 * legend_rows) as figure:
+        panels = figure.subplots(3, 1, sharex=True) if narrow else figure.subplots(1, 3, sharex=True)
+        _draw_bands(panels[0], few, context_styles)
+        _draw_bands(panels[1], shown, arm_styles)
+        ahead = np.arange(1, len(best) + 1)
+        for name, a in zip(shown[0], order, strict=True):
+            colour, dashes = arm_styles[name]
+            panels[2].plot(ahead, best[:, a], **_forecast_line(colour, dashes, len(ahead)))
+        panels[2].set_ylim(-0.02, 1.02)
+        titles = ("Context, 90 % interval", "Expected reward, 90 % interval", "Probability of being the best arm")
+        for axes, title in zip(panels, titles, strict=True):
+            axes.set_title(title)
             _clean_axes(axes)
-            axes.set_xlabel("rounds ahead")
+            if not narrow or axes is panels[2]:
+                axes.set_xlabel("rounds ahead")
             axes.xaxis.get_major_locator().set_params(integer=True)
-        figure.legend(loc="outside lower center", ncols=columns, frameon=False)
+        handles, labels = (list(itertools.chain(*parts)) for parts in zip(
+            *(axes.get_legend_handles_labels() for axes in panels[:2]), strict=True
+        ))  # fmt: skip
+        legend = figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
+        for text in legend.get_texts():
+            text.set_parse_math(False)
     return figure
+
+
+def _forecast_line(colour: str, dashes: Any, rounds: int) -> dict[str, Any]:
+    marker = "o" if rounds == 1 else None
+    return {"color": colour, "linestyle": dashes, "linewidth": 1.1, "marker": marker, "markersize": 3}
+
+
+def _draw_bands(axes: Axes, bands: Bands, styles: Mapping[str, LineStyle]) -> None:
+    names, means, lower, upper = bands
+    ahead = np.arange(1, len(means) + 1)
+    for i, name in enumerate(names):
+        colour, dashes = styles[name]
+        axes.fill_between(ahead, lower[:, i], upper[:, i], color=colour, alpha=0.12, linewidth=0)
+        axes.plot(ahead, means[:, i], label=name, **_forecast_line(colour, dashes, len(ahead)))
 
 
 def arm_shares(arms: Ints, count: int, edges: Ints) -> Floats:

@@ -650,6 +650,44 @@ def dimensions_table(scores: Mapping[int, float], latent: int) -> Table:
     )
 
 
+def arms_ahead_table(forecast: Summary) -> Table:
+    """Return the expected reward of every arm in some of the rounds ahead, and how likely the arm is then the best."""
+    shown = _rounds_ahead(forecast["expected"])
+    return Table(
+        [
+            {"arm": arm}
+            | {_ahead(j): _band(forecast, "expected", "lower", "upper", j, i) for j in shown}
+            | {f"best in {j}": percent(forecast["best_arm_probability"][j - 1][i], 0) for j in shown}
+            for i, arm in enumerate(forecast["arms"])
+        ]
+    )
+
+
+def context_ahead_table(forecast: Summary) -> Table:
+    """Return every coordinate of the context in some of the rounds ahead."""
+    shown = _rounds_ahead(forecast["context"])
+    return Table(
+        [
+            {"coordinate": name}
+            | {_ahead(j): _band(forecast, "context", "context_lower", "context_upper", j, i) for j in shown}
+            for i, name in enumerate(forecast["context_names"])
+        ]
+    )
+
+
+def _rounds_ahead(values: Sequence[Any]) -> list[int]:
+    return [j for j in (1, 5, len(values)) if j <= len(values)]
+
+
+def _ahead(rounds: int) -> str:
+    return f"{rounds} ahead"
+
+
+def _band(forecast: Summary, value: str, low: str, high: str, ahead: int, column: int) -> str:
+    mean, least, most = (forecast[name][ahead - 1][column] for name in (value, low, high))
+    return f"{mean:.3g} [{least:.3g}, {most:.3g}]"
+
+
 def sensors_table(sensors: Iterable[Summary]) -> Table:
     """Return each feature's share of the reward variance, with one row per feature."""
     return Table(

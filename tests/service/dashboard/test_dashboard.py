@@ -312,7 +312,7 @@ def test_the_page_of_an_unknown_stream_is_filled_when_the_stream_is_created(serv
     create(service, "yet-to-come")
     page.locator("#retry").click()
     expect(page.locator(".lead")).to_have_text("There are no decisions yet.")
-    assert visible.count() == 7
+    assert visible.count() == 10
 
 
 def test_names_of_arms_and_features_are_shown_as_text(service, page):

@@ -29,12 +29,15 @@ class RecordedStream:
         last = self.events[-1].time if self.events else 0
         self.events.append(Event(len(self.events) + 1, last + int(after * SECOND), decision_id, content))
 
-    def decide(self, arm, propensities, *, expected=None, available=None, y=(0.5, None)):
+    def decide(self, arm, propensities, *, expected=None, available=None, y=(0.5, None), elapsed=1):
         self.rounds += 1
         decision_id = f"d{self.rounds}"
         p = propensities[self.arms.index(arm)]
         expected = [0.0] * len(self.arms) if expected is None else expected
-        self.append(events.Decided(self.rounds, list(y), arm, p, list(propensities), expected, available), decision_id)
+        content = events.Decided(
+            self.rounds, list(y), arm, p, list(propensities), expected, available, elapsed=elapsed
+        )  # fmt: skip
+        self.append(content, decision_id)
         return decision_id
 
     def reward(self, decision_id, value, how="given", *, after=1.0):
@@ -414,3 +417,58 @@ def test_the_size_of_replies_is_limited():
     found = series.stream_series("s", whole, context, points=300, coordinate=0, now=0, service={})
     assert max(len(found.rewards.round), len(found.context.round), len(found.arms.round)) <= 300
     assert len(msgspec.json.encode(found)) < 200_000
+
+
+# ---------------------------------------------------------------------- time
+
+
+def test_the_context_takes_observations_and_gaps_into_account():
+    """The last estimate equals the belief of an agent that has processed the same events."""
+    model = hs.LinearGaussianModel(
+        transition=[[0.9, 0.3], [-0.3, 0.9]], process_cov=np.eye(2) * 0.3, observation_cov=np.eye(1) * 0.2
+    )
+    agent, rng = hs.make("kf-ts", observed=1, arms=2, seed=1, model=model), np.random.default_rng(4)
+    stream = RecordedStream(2, 1)
+    for t in range(150):
+        elapsed = 1 + 7 * (t % 5 == 0)
+        for _ in range(t % 3):
+            y = float(rng.normal())
+            agent.observe([y], elapsed=elapsed)
+            stream.append(events.Observed([y], elapsed))
+        y = float(rng.normal())
+        agent.decide([y], elapsed=2)
+        stream.decide(0, [0.5, 0.5], y=(y,), elapsed=2)
+    decisions = list(stream.window().decisions.values())
+    state, found = agent.state(), context_filter(agent, None)
+    for at in range(2):
+        line = series.context_series(decisions, found, 60, at).line
+        assert line.value[-1] == pytest.approx(state["estimator.mean"][0, at], abs=1e-6)
+        assert (line.high[-1] - line.value[-1]) / 1.96 == pytest.approx(
+            np.sqrt(state["estimator.cov"][0, at, at]), rel=1e-3
+        )
+    most = series.context_series(decisions, found, 10, 0)
+    assert len(most.round) == len(most.line.value) == len(most.seen) == 10
+
+
+def test_a_forecast_has_the_most_likely_arms_and_a_coordinate_in_its_unit():
+    agent, ys = trained_agent("adaptive", n=400)
+    ahead = agent.forecast(series.AHEAD)
+    found = series.forecast_series(ahead, ["price", "rain"], 0)
+    assert found.ahead == list(range(1, 21))
+    assert sorted(found.arms) == ["arm 0", "arm 1"]
+    assert found.best[0][0] == pytest.approx(ahead.best_arm_probability[0].max())
+    first = int(found.arms[0].removeprefix("arm "))
+    assert found.value[0].value == pytest.approx(ahead.expected[:, first])
+    assert found.coordinate == "price"
+    assert np.nanmin(ys[:, 0]) < found.context.value[-1] < np.nanmax(ys[:, 0])
+    assert all(low < value < high for value, low, high in zip(*_lines(found.context), strict=True))
+    assert series.forecast_series(ahead, None, 99).coordinate == ahead.context_names[-1]
+    with_hidden = trained_agent("emkf-ts", latent=3, observation_cov=0.5, window=50)[0].forecast(3)
+    assert series.forecast_series(with_hidden, ["price", "rain"], 2).coordinate == "hidden 1"
+    many = hs.make("adaptive", observed=2, arms=9, seed=1).forecast(3)
+    assert (len(series.forecast_series(many, None, 0).arms), series.forecast_series(many, None, 0).others) == (6, 3)
+    assert series.forecast_series("no model", None, 0).why == "no model"
+
+
+def _lines(line):
+    return line.value, line.low, line.high

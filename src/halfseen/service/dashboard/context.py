@@ -10,7 +10,7 @@ import numpy as np
 from halfseen.agents.agent import Agent
 from halfseen.errors import HalfseenError
 from halfseen.estimators.adaptive.estimator import Adaptive
-from halfseen.kernels.random import Floats
+from halfseen.kernels.random import Floats, Ints
 from halfseen.models.linear_gaussian import LinearGaussianModel
 
 
@@ -18,13 +18,13 @@ from halfseen.models.linear_gaussian import LinearGaussianModel
 class ContextFilter:
     """A filter for the coordinates of the context.
 
-    `filter` takes observations (n, k) and the index of one of the `coordinates`, and returns the means (n,) and
-    standard deviations (n,) of this coordinate. If the agent has no Gaussian belief, `filter` is None and `why` gives
-    the reason.
+    `filter` takes observations (n, k), the index of one of the `coordinates` and, if not all of them are 1, the steps
+    (n,) between observations. It returns the means (n,) and standard deviations (n,) of this coordinate. If the agent
+    has no Gaussian belief, `filter` is None and `why` gives the reason.
     """
 
     coordinates: tuple[str, ...] = ()
-    filter: Callable[[Floats, int], tuple[Floats, Floats]] | None = None
+    filter: Callable[..., tuple[Floats, Floats]] | None = None
     why: str | None = None
 
 
@@ -54,8 +54,10 @@ def context_filter(agent: Agent, features: Sequence[str] | None) -> ContextFilte
         return ContextFilter(why="The current model cannot be used for filtering. See the model health below.")
     hidden = tuple(f"hidden {i + 1}" for i in range(model.latent - k))
 
-    def filtered(ys: Floats, coordinate: int, model: LinearGaussianModel = model) -> tuple[Floats, Floats]:
-        result = model.filter((ys - centre) / scale)
+    def filtered(
+        ys: Floats, coordinate: int, elapsed: Ints | int = 1, model: LinearGaussianModel = model
+    ) -> tuple[Floats, Floats]:
+        result = model.filter((ys - centre) / scale, elapsed=elapsed)
         mean, var = result.means[:, coordinate], result.covs[:, coordinate, coordinate]
         if coordinate < k:
             mean, var = mean * scale[coordinate] + centre[coordinate], var * scale[coordinate] ** 2

@@ -11,10 +11,13 @@ from typing import Any
 
 from msgspec import Struct
 
+from halfseen.agents.agent import Agent
+from halfseen.agents.forecast import Forecast
 from halfseen.diagnostics.health import Health, terms
+from halfseen.errors import HalfseenError
 from halfseen.journal.events import Event
 from halfseen.service.dashboard.context import ContextFilter, context_filter
-from halfseen.service.dashboard.series import StreamSeries, stream_series
+from halfseen.service.dashboard.series import AHEAD, StreamSeries, stream_series
 from halfseen.service.dashboard.window import DecisionWindow, max_events
 from halfseen.service.engine.engine import Engine
 from halfseen.service.errors import ServiceError
@@ -72,7 +75,7 @@ class HealthView(Struct, frozen=True):
 
 
 class _CachedStream:
-    """The cached window, context filter and health of one stream, each with the time when it was computed."""
+    """The cached window, context filter, forecast and health of one stream, with the times when they were computed."""
 
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
@@ -80,6 +83,7 @@ class _CachedStream:
         self.created = 0
         self.window_at = _NEVER
         self.context, self.context_at, self.context_version = ContextFilter(), _NEVER, -1
+        self.forecast: Forecast | str = ""
         self.health: HealthView | None = None
         self.health_at = _NEVER
 
@@ -103,12 +107,15 @@ class DashboardQueries:
                 cached.context_version = window.version
                 agent = await self._engine.agent(name)
                 cached.context = await asyncio.to_thread(context_filter, agent, view.spec.features)
+                cached.forecast = await asyncio.to_thread(_forecast, agent)
                 cached.context_at = time.monotonic()
             return await asyncio.to_thread(
                 stream_series,
                 name,
                 window,
                 cached.context,
+                cached.forecast,
+                features=view.spec.features,
                 points=points,
                 coordinate=coordinate,
                 now=time.time_ns() // 1000,
@@ -187,6 +194,14 @@ class DashboardQueries:
                 if self._cached.get(name) is cached:
                     del self._cached[name]
                 raise
+
+
+def _forecast(agent: Agent) -> Forecast | str:
+    """Return the forecast of an agent, or the reason why there is none."""
+    try:
+        return agent.forecast(AHEAD)
+    except HalfseenError as error:
+        return str(error)
 
 
 def _health_view(health: Health) -> HealthView:

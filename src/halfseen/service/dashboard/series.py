@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
+from halfseen.agents.forecast import Forecast
 from halfseen.evaluation import policies
 from halfseen.evaluation.estimators import (
     RunningEstimate,
@@ -27,6 +28,8 @@ from halfseen.statistics.distributions import normal_quantile
 
 MAX_POINTS = 1_000
 MAX_ARMS = 12  # drawn separately; all other arms are drawn as one
+MAX_FORECAST_ARMS = 6  # whose values are drawn with intervals
+AHEAD = 20  # rounds of the forecast
 MAX_LISTED = 20  # decisions in the list of those that have waited longest for a reward
 _AGES = ((1, "under 1 s"), (10, "1–10 s"), (60, "10–60 s"), (600, "1–10 min"), (3_600, "10–60 min"), (86_400, "1–24 h"))
 _OLDEST = "over 24 h"
@@ -89,6 +92,23 @@ class ContextSeries(Struct, frozen=True):
     why: str | None = None
 
 
+class ForecastSeries(Struct, frozen=True):
+    """Arm values and one coordinate of the context ahead. If the agent cannot forecast, `why` gives the reason.
+
+    The arms that are most likely to be the best are first, and `others` is the number of those that are left out. The
+    intervals are 90 % intervals.
+    """
+
+    ahead: list[int]
+    arms: list[str]
+    others: int
+    value: list[IntervalSeries]  # one per arm
+    best: list[Numbers]  # the probability of being the best arm, one list per arm
+    coordinate: str
+    context: IntervalSeries
+    why: str | None = None
+
+
 class DelaySeries(Struct, frozen=True):
     """Quantiles of the seconds from a decision to its reward, for the decisions between two points."""
 
@@ -135,6 +155,7 @@ class StreamSeries(Struct, frozen=True):
     rewards: RewardSeries
     arms: ArmShareSeries
     context: ContextSeries
+    forecast: ForecastSeries
     delays: DelaySeries
     waiting: WaitingDecisions
     service: dict[str, Any]
@@ -144,13 +165,18 @@ def stream_series(
     name: str,
     window: DecisionWindow,
     context: ContextFilter,
+    forecast: Forecast | str = "There is no forecast.",
     *,
+    features: Sequence[str] | None = None,
     points: int,
     coordinate: int,
     now: int,
     service: dict[str, Any],
 ) -> StreamSeries:
-    """Compute the data of all charts, with at most `points` points per chart. `now` is in microseconds."""
+    """Compute the data of all charts, with at most `points` points per chart. `now` is in microseconds.
+
+    `forecast` is the reason if the agent cannot forecast. `features` are the names of the observed features, if any.
+    """
     decisions = list(window.decisions.values())
     summary = WindowSummary(
         len(decisions),
@@ -167,6 +193,7 @@ def stream_series(
         reward_series(decisions, window.arms, points),
         arm_shares(decisions, window.arms, points),
         context_series(decisions, context, points, coordinate),
+        forecast_series(forecast, features, coordinate),
         reward_delays(decisions, points),
         waiting_decisions(decisions, window.arms, now),
         service,
@@ -259,14 +286,41 @@ def context_series(
         why = context.why or "There are no decisions yet."
         return ContextSeries(list(context.coordinates), 0, [], IntervalSeries(), [], why)
     at = min(max(0, coordinate), len(context.coordinates) - 1)
-    decisions = decisions[-min(points + _WARM_UP, max(100, _MAX_COVARIANCES // len(context.coordinates) ** 2)) :]
+    most = max(100, _MAX_COVARIANCES // len(context.coordinates) ** 2)
+    decisions = decisions[-(points + _WARM_UP) :]
+    rows = np.cumsum([1 + len(one.observed_before) for one in reversed(decisions)])  # with those between decisions
+    decisions = decisions[-max(1, int(np.searchsorted(rows, most, side="right"))) :]
+    series = [row for one in decisions for row in (*one.observed_before, (one.observation, one.elapsed))]
+    ends = np.cumsum([1 + len(one.observed_before) for one in decisions]) - 1
+    elapsed = np.array([steps for _, steps in series])
+    uneven = () if (elapsed == 1).all() else (elapsed,)
+    mean, std = (part[ends] for part in context.filter(np.stack([y for y, _ in series]), at, *uneven))
     ys = np.stack([one.observation for one in decisions])
-    mean, std = context.filter(ys, at)
     half = float(normal_quantile(0.5 + CONFIDENCE / 2)) * std
     last = slice(-points, None)
     seen = ys[last, at] if at < ys.shape[1] else np.full(len(ys[last]), np.nan)
     line = _intervals(RunningEstimate(mean[last], (mean - half)[last], (mean + half)[last]))
     return ContextSeries(list(context.coordinates), at, [one.round for one in decisions[last]], line, _numbers(seen))
+
+
+def forecast_series(forecast: Forecast | str, features: Sequence[str] | None, coordinate: int) -> ForecastSeries:
+    """Return the values of the arms that are most likely to be the best, and a coordinate of the context."""
+    if isinstance(forecast, str):
+        return ForecastSeries([], [], 0, [], [], "", IntervalSeries(), forecast)
+    best, (lower, upper) = forecast.best_arm_probability, forecast.interval()
+    likely = np.argsort(-best.max(axis=0), kind="stable")[:MAX_FORECAST_ARMS].tolist()
+    names = forecast.context_named(features or ())
+    at = min(max(0, coordinate), len(names) - 1)
+    mean, low, high = (part[:, at] for part in forecast.context_in_units())
+    return ForecastSeries(
+        list(range(1, forecast.horizon + 1)),
+        [arm if isinstance(arm := forecast.arms[a], str) else f"arm {arm}" for a in likely],
+        len(forecast.arms) - len(likely),
+        [_intervals(RunningEstimate(forecast.expected[:, a], lower[:, a], upper[:, a])) for a in likely],
+        [_numbers(best[:, a]) for a in likely],
+        names[at],
+        _intervals(RunningEstimate(mean, low, high)),
+    )
 
 
 def reward_delays(decisions: Sequence[WindowDecision], points: int) -> DelaySeries:

@@ -7,6 +7,7 @@ import { ago, count, dateTime, duration, make, makeNote, number, percent, setNot
 
 const POINTS = 300;
 const MAX_SAMPLES = 300;
+const DASHES = ["solid", "dash", "dot", "dashdot", "longdash", "solid"]; // of the arms of a forecast
 
 export function streamPage(name) {
   const path = `/v1/streams/${encodeURIComponent(name)}`;
@@ -18,10 +19,13 @@ export function streamPage(name) {
   const rewards = new ChartCard("Rewards", "Mean of all rewards so far, compared with the estimated mean reward of choosing arms uniformly at random. Bands are 95 % intervals.", { wide: true });
   const arms = new ChartCard("Share of each arm", "How often each arm was chosen.");
   const context = new ChartCard("Estimated context", "The context at the most recent decisions, as the current model estimates it from the observations. The band is a 95 % interval, the dots are the observations.", { choice });
+  const ahead = new ChartCard("Forecast of rewards", "Expected rewards of the arms in the next rounds. The bands are 90 % intervals, without the noise of a single reward.");
+  const best = new ChartCard("Best arm ahead", "The probability that each arm has the highest expected reward in the next rounds.");
+  const contextAhead = new ChartCard("Forecast of the context", "The coordinate chosen above in the next rounds, with a 90 % interval.");
   const waiting = new ChartCard("Waiting for rewards", "Decisions in these charts that have no reward yet, by age.");
   const latency = new ChartCard("Latency", "Time from a request to its commit, for all streams of the worker that answers this page, since the page was opened.");
   const health = new HealthCard();
-  const cards = make("div", { class: "cards" }, [rewards, arms, context, waiting, latency, health].map((card) => card.element));
+  const cards = make("div", { class: "cards" }, [rewards, arms, context, ahead, best, contextAhead, waiting, latency, health].map((card) => card.element));
   const samples = [];
   let coordinate = 0;
 
@@ -39,6 +43,9 @@ export function streamPage(name) {
       showRewards(rewards, series.rewards, path),
       showArms(arms, series.arms),
       showContext(context, choice, select, series.context),
+      showAhead(ahead, series.forecast),
+      showBest(best, series.forecast),
+      showContextAhead(contextAhead, series.forecast),
       showWaiting(waiting, series.waiting, series.shown, series.delays),
       showLatency(latency, samples),
     ]);
@@ -169,6 +176,52 @@ function showContext(card, choice, select, series) {
     options: { x: "decision", y: name },
     headings: ["Decision", name, "Low", "High", "Observed"],
     rows: () => series.round.map((round, at) => [count(round), number(line.value[at]), number(line.low[at]), number(line.high[at]), number(series.seen[at])]),
+  });
+}
+
+function showAhead(card, series) {
+  if (series.why !== null) return card.showEmpty(series.why);
+  const at = series.value.map((line, arm) => [line.value[0], arm]).reduce((one, other) => (other[0] > one[0] ? other : one))[1];
+  const first = series.value[at];
+  return card.show({
+    summary: `${series.arms[at]} is expected to pay ${number(first.value[0])}, between ${number(first.low[0])} and ${number(first.high[0])}, in the next round`,
+    note: series.others ? `The arms that are most likely to be the best. ${count(series.others)} others are not shown.` : null,
+    traces: () => {
+      const { palette } = theme();
+      return series.arms.flatMap((arm, i) => bandTraces(series.ahead, series.value[i], arm, palette[i], DASHES[i]));
+    },
+    options: { x: "rounds ahead", y: "expected reward" },
+    headings: ["Rounds ahead", ...series.arms.flatMap((arm) => [arm, "Low", "High"])],
+    rows: () => series.ahead.map((rounds, i) => [count(rounds), ...series.value.flatMap((line) => [line.value[i], line.low[i], line.high[i]].map(number))]),
+  });
+}
+
+function showBest(card, series) {
+  if (series.why !== null) return card.showEmpty(series.why);
+  const last = series.best.map((line) => line.at(-1));
+  const most = last.indexOf(Math.max(...last));
+  return card.show({
+    summary: `in ${count(series.ahead.length)} rounds, ${series.arms[most]} is the best arm with a probability of ${percent(last[most])}`,
+    note: series.others ? `The arms that are most likely to be the best. ${count(series.others)} others are not shown.` : null,
+    traces: () => {
+      const { palette } = theme();
+      return series.arms.map((arm, i) => lineTrace(series.ahead, series.best[i], arm, palette[i], DASHES[i]));
+    },
+    options: { x: "rounds ahead", y: "probability", range: [-0.02, 1.02], percent: true },
+    headings: ["Rounds ahead", ...series.arms],
+    rows: () => series.ahead.map((rounds, i) => [count(rounds), ...series.best.map((line) => percent(line[i]))]),
+  });
+}
+
+function showContextAhead(card, series) {
+  if (series.why !== null) return card.showEmpty(series.why);
+  const { context: line, coordinate: name } = series;
+  return card.show({
+    summary: `${name} is expected at ${number(line.value.at(-1))}, between ${number(line.low.at(-1))} and ${number(line.high.at(-1))}, in ${count(series.ahead.length)} rounds`,
+    traces: () => bandTraces(series.ahead, line, name, theme().one),
+    options: { x: "rounds ahead", y: name, legend: false },
+    headings: ["Rounds ahead", name, "Low", "High"],
+    rows: () => series.ahead.map((rounds, i) => [count(rounds), number(line.value[i]), number(line.low[i]), number(line.high[i])]),
   });
 }
 

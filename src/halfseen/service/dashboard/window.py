@@ -39,6 +39,8 @@ class WindowDecision:
     propensities: Floats  # (K,)
     expected: Floats  # (K,), expected rewards of the possible arms, NaN if the agent had no finite estimate
     observation: Floats  # (k,), NaN for missing values
+    elapsed: int = 1  # steps since the observation or decision before
+    observed_before: tuple[tuple[Floats, int], ...] = ()  # observations since the decision before, with their steps
     reward: float | None = None
     reward_time: int | None = None
     how: str | None = None
@@ -58,6 +60,7 @@ class DecisionWindow:
         self.first = last_events[0].seq if last_events else view.version + 1  # number of the first event read
         self.version = self.first - 1
         self.decisions: OrderedDict[str, WindowDecision] = OrderedDict()
+        self._observed: list[tuple[Floats, int]] = []  # since the last decision
         self._max_decisions = min(MAX_DECISIONS, max_events(view))
         for event in reversed(last_events):
             if isinstance(event.content, events.ArmRetired):
@@ -78,6 +81,8 @@ class DecisionWindow:
             content = event.content
             if isinstance(content, events.Decided):
                 self._add_decision(event, content)
+            elif isinstance(content, events.Observed):
+                self._observed.append((np.array(content.observation, dtype=np.float64), content.elapsed))
             elif isinstance(content, events.Rewarded | events.Expired):
                 decision = self.decisions.get(content.decision)
                 if decision is not None and isinstance(content, events.Rewarded):
@@ -105,6 +110,9 @@ class DecisionWindow:
             propensities=np.array(content.propensities),
             expected=np.where(possible, np.array(content.expected, dtype=np.float64), 0.0),
             observation=np.array(content.observation, dtype=np.float64),
+            elapsed=content.elapsed,
+            observed_before=tuple(self._observed),
         )
+        self._observed = []
         if len(self.decisions) > self._max_decisions:
             self.decisions.popitem(last=False)
