@@ -69,7 +69,7 @@ def test_the_async_client_makes_all_calls(service: Served) -> None:
             assert all(not isinstance(reward, hs.ServiceError) and reward.folded for reward in rewards)
             assert await client.observe("async", [1.0, None], elapsed=2) == 2
             assert (await client.preview("async", [1.0, None], available=[2])).arm == 2
-            with pytest.raises(hs.ServiceError, match="no model"):
+            with pytest.raises(hs.ServiceError, match="no linear-Gaussian model"):
                 await client.forecast("async")
             assert (await client.add_arm("async"))["arms"] == [0, 1, 2, 3]
             assert (await client.retire_arm("async", 3))["active"] == [0, 1, 2]
@@ -79,6 +79,7 @@ def test_the_async_client_makes_all_calls(service: Served) -> None:
             await client.set_guardrails("async")
             both = await client.decide_many("async", [[1, 2], [1]])
             assert isinstance(both[1], hs.ServiceError)
+            assert len(await client.decide_many("async", [[1, 2], [2, 1]], elapsed=[3, 0])) == 2
             assert (await client.stream("async"))["rewards"] == 20
             assert [view["name"] for view in await client.streams(after="asyn", limit=1)] == ["async"]
             assert (await client.retire_stream("async"))["retired"]
@@ -171,6 +172,8 @@ def test_arguments_that_cannot_be_sent_are_refused_in_one_line(
 
 def test_options_that_cannot_be_sent_are_refused() -> None:
     with hs.Client("http://127.0.0.1:1") as client:
+        with pytest.raises(hs.HalfseenError, match="elapsed: expected 2 values, one per observation, got 1 values"):
+            client.decide_many("s", [[1], [2]], elapsed=[3])
         for options in ({"available": 3}, {"available": [1.5]}, {"available": "ab"}, {"key": 7}, {"key": ""}):
             with pytest.raises(InvalidInput, match=f"{next(iter(options))}: expected"):
                 client.decide("s", [1.0], **options)

@@ -246,10 +246,25 @@ def _reward(stream: str, decision: str | ServedDecision, value: float) -> _Call[
     return _Call("POST", _stream_path(stream, "/rewards"), lambda reply: ServedReward(**reply), body)
 
 
-def _decide_many(stream: str, observations: Observations) -> _Call[list[ServedDecision | ServiceError]]:
+def _decide_many(
+    stream: str, observations: Observations, elapsed: Iterable[int] | None, time: Iterable[datetime | str] | None
+) -> _Call[list[ServedDecision | ServiceError]]:
     given = as_list("observations", without_frame("observations", observations), "a list of observations")
-    rows = [_decision_request(row) for row in given]
+    steps, times = (
+        _one_each(argument, values, len(given)) for argument, values in (("elapsed", elapsed), ("time", time))
+    )
+    rows = [_decision_request(y) | _passed(n, at) for y, n, at in zip(given, steps, times, strict=True)]
     return _Call("POST", _stream_path(stream, "/decisions/batch"), _results(ServedDecision), {"decisions": rows})
+
+
+def _one_each(argument: str, values: Iterable[Any] | None, count: int) -> list[Any]:
+    """Return the values as a list with one entry per observation, of None if there are no values."""
+    listed = (
+        [None] * count if values is None else list(as_list(argument, values, "a list with one value per observation"))
+    )
+    if len(listed) != count:
+        raise invalid(argument, f"{count} values, one per observation", f"{len(listed)} values")
+    return listed
 
 
 def _reward_many(
@@ -797,7 +812,14 @@ class Client(_BaseClient):
         """
         return self._send(_reward(stream, decision, value))
 
-    def decide_many(self, stream: str, observations: Observations) -> list[ServedDecision | ServiceError]:
+    def decide_many(
+        self,
+        stream: str,
+        observations: Observations,
+        *,
+        elapsed: Iterable[int] | None = None,
+        time: Iterable[datetime | str] | None = None,
+    ) -> list[ServedDecision | ServiceError]:
         """Ask for several decisions in one request.
 
         Parameters
@@ -806,13 +828,17 @@ class Client(_BaseClient):
             The name of the stream.
         observations : iterable of observations
             One observation per decision, as for `decide`.
+        elapsed : iterable of int, optional
+            The number of steps since the last observation or decision, one per observation.
+        time : iterable of datetime or str, optional
+            When the observations were made, one time per observation, for streams with a `step`.
 
         Returns
         -------
         list of ServedDecision or ServiceError
             One decision per observation, or the error with which the observation was refused.
         """
-        return self._send(_decide_many(stream, observations))
+        return self._send(_decide_many(stream, observations, elapsed, time))
 
     def reward_many(
         self, stream: str, rewards: Iterable[tuple[str | ServedDecision, float]]
@@ -999,9 +1025,16 @@ class AsyncClient(_BaseClient):
         """Send the reward of a decision, as `Client.reward` does."""
         return await self._send(_reward(stream, decision, value))
 
-    async def decide_many(self, stream: str, observations: Observations) -> list[ServedDecision | ServiceError]:
+    async def decide_many(
+        self,
+        stream: str,
+        observations: Observations,
+        *,
+        elapsed: Iterable[int] | None = None,
+        time: Iterable[datetime | str] | None = None,
+    ) -> list[ServedDecision | ServiceError]:
         """Ask for several decisions in one request, as `Client.decide_many` does."""
-        return await self._send(_decide_many(stream, observations))
+        return await self._send(_decide_many(stream, observations, elapsed, time))
 
     async def reward_many(
         self, stream: str, rewards: Iterable[tuple[str | ServedDecision, float]]

@@ -220,11 +220,11 @@ class Estimator(Stateful, ABC):
         return rounds + missing
 
     def look_again(self, rows: Ints, observations: Floats, rounds: Ints, contexts: Floats | None) -> Floats:
-        """Process another observation of the same moment as the last one. `observe` is for the next moment.
+        """Process another observation of the same moment as the last one.
 
-        Estimators that cannot do this do not override the method.
+        Unless an estimator overrides the method, the observation counts as that of the next moment.
         """
-        raise _not_implemented(self, "process a second observation of the same moment")
+        return self.observe(rows, observations, rounds, not np.isnan(observations).any(), contexts)
 
     def forecast(self, row: int, horizon: int) -> tuple[Floats, Floats]:
         """Return mean (h, p) and covariance (h, p, p) of the features 1, ..., `horizon` rounds ahead.
@@ -321,6 +321,13 @@ class Learner(Stateful, ABC):
         The predictions may be on another scale than the rewards, if it has the same order. `expected_rewards` converts
         them.
         """
+
+    def predict(self, rows: Ints, features: Floats) -> tuple[Floats, Floats]:
+        """Return the mean and the variance (n, K) of the prediction of every arm under one posterior.
+
+        They differ from those of `score` if the learner scores an arm by the more optimistic of several posteriors.
+        """
+        return self.score(rows, features)
 
     def expected_rewards(self, choices: Choices) -> Floats:
         """Return the expected rewards (n, K) of decisions, for the predictions of `score` that they contain."""
@@ -439,7 +446,7 @@ class Link(NamedTuple):
 class Choices(NamedTuple):
     """The decisions of n streams in one round, with everything that their probabilities depend on."""
 
-    rounds: Ints  # (n,) from 1
+    rounds: Ints  # (n,) rounds of the estimator, from 1
     arms: Ints  # (n,) the chosen arms
     features: Floats  # (n, p) on which the arms were chosen
     means: Floats  # (n, K) predicted rewards, on the scale of `Learner.score`
@@ -452,6 +459,12 @@ class Choices(NamedTuple):
     branches: Ints | None = None  # (n,) what made each decision (`guardrails.BRANCHES`), or −1 if this is not known
     penalties: Floats | None = None  # (n, K) the cost of each arm in units of reward, if there are costs
     link: Link | None = None  # with penalties, if means and variances are those of linear predictors
+    numbers: Ints | None = None  # (n,) the result of `decisions`, if the rounds are others
+
+    @property
+    def decisions(self) -> Ints:
+        """The numbers (n,) of the decisions, from 1. They number the random draws."""
+        return self.rounds if self.numbers is None else self.numbers
 
 
 class Chooser(ABC):

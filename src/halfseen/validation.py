@@ -230,6 +230,8 @@ def elapsed_steps(argument: str, value: object) -> int:
     """Return `value`, the number of steps since the last round, as a whole number of at least 0."""
     if isinstance(value, float | np.floating) and float(value).is_integer():
         value = int(value)
+    if isinstance(value, np.ndarray):
+        raise invalid(argument, "one whole number", f"an array of shape {value.shape}")
     return at_least(argument, value, 0, MAX_ELAPSED)
 
 

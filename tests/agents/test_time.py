@@ -130,14 +130,112 @@ def test_a_second_look_does_not_move_the_context(name):
 
 
 @pytest.mark.parametrize("name", ["hmm-ts", "mts"])
-def test_agents_of_states_refuse_a_second_look(name):
-    agent = make_small(name)
-    before = agent.state()
-    with pytest.raises(hs.HalfseenError, match=r"^elapsed: expected a whole number of at least 1"):
-        agent.decide(np.zeros(agent.policy.streams.observed), elapsed=0)
-    assert all(
-        np.array_equal(before[key], value, equal_nan=value.dtype.kind == "f") for key, value in agent.state().items()
+def test_to_agents_of_states_a_second_look_is_another_round(name):
+    agent, other = make_small(name), make_small(name)
+    y = np.linspace(-1.0, 1.0, agent.policy.streams.observed)
+    for t in range(12):
+        for one, elapsed in ((agent, 0 if t % 3 == 2 else 1), (other, 1)):
+            one.learn(one.decide(y * t, elapsed=elapsed), 1.0)
+    assert same_state(agent, other)
+
+
+@pytest.mark.parametrize("name", ["ts-pco", "random", "meb"])
+def test_observations_do_not_change_agents_that_need_only_the_last_one(name):
+    agent, other = make_small(name), make_small(name)
+    y = np.linspace(-1.0, 1.0, agent.policy.streams.observed)
+    for t in range(20):
+        agent.observe(y - t)
+        one, two = agent.decide(y * t), other.decide(y * t)
+        assert one.arm == two.arm
+        np.testing.assert_array_equal(one.propensities, two.propensities)
+        agent.learn(one, float(t % 3))
+        other.learn(two, float(t % 3))
+
+
+def learn_rotation(rounds, *, looks=0, elapsed=1, louder_from=10**9, **options):
+    """Return `adaptive` after decisions on two observed coordinates, with `looks` more looks at every moment."""
+    agent, rng = hs.make("adaptive", observed=2, arms=2, seed=3, **options), np.random.default_rng(4)
+    turn, x, surprise = 0.95 * np.array([[np.cos(0.4), -np.sin(0.4)], [np.sin(0.4), np.cos(0.4)]]), np.zeros(2), []
+    for t in range(rounds):
+        for _ in range(elapsed):
+            x = turn @ x + rng.normal(size=2) * (8.0 if t >= louder_from else 1.0)
+        decision = agent.decide(x + 0.01 * rng.normal(size=2), elapsed=elapsed)
+        agent.learn(decision, x[decision.index] + 0.1 * rng.normal())
+        for _ in range(looks):
+            agent.observe(x + 0.01 * rng.normal(size=2), elapsed=0)
+        surprise.append(agent.policy.estimator.surprise[0])
+    return agent, surprise
+
+
+def test_a_second_look_is_not_taken_for_a_change():
+    agent, _ = learn_rotation(400, looks=1)
+    assert agent.health().facts["changes of the dynamics noticed"] == 0
+
+
+def test_a_second_look_at_the_raw_observation_replaces_what_is_seen_again():
+    agent = hs.make("adaptive", observed=2, arms=2, seed=1)
+    agent.decide([1.0, 2.0])
+    second = agent.decide([5.0, None], elapsed=0).context
+    np.testing.assert_allclose(second[1:3], [5.0, 2.0], atol=1e-4)
+
+
+@pytest.mark.parametrize("elapsed", [1, 6])
+def test_a_change_is_noticed_with_gaps_too(elapsed):
+    agent, _ = learn_rotation(560, elapsed=elapsed, louder_from=400)
+    assert agent.policy.estimator.detected_changes[0] >= 1
+
+
+def test_rounds_of_gaps_do_not_delay_identification():
+    agent, _ = learn_rotation(300, elapsed=20, history=300)
+    every, _ = learn_rotation(300, history=300)
+    assert agent.health().facts["identifications"] >= every.health().facts["identifications"]
+
+
+def test_a_forecast_begins_with_the_last_reward():
+    agent, rng = hs.make("adaptive", observed=1, arms=2, seed=1), np.random.default_rng(2)
+    x, turn = np.zeros(2), 0.99 * np.array([[np.cos(0.3), -np.sin(0.3)], [np.sin(0.3), np.cos(0.3)]])
+    for _ in range(300):
+        x = turn @ x + 0.3 * rng.normal(size=2)
+        decision = agent.decide(x[:1] + 0.3 * rng.normal())
+        agent.learn(decision, (1.0 - 2.0 * decision.index) * x[1] + 0.1 * rng.normal())
+    assert not agent.policy.estimator.uses_raw_observation[0]
+    unrewarded = agent.policy.estimator.belief_mean[0, :2].copy()
+    nothing = agent.preview([None]).context
+    np.testing.assert_allclose(agent.forecast(1).context_means[0], nothing, rtol=1e-9, atol=1e-12)
+    np.testing.assert_array_equal(agent.policy.estimator.belief_mean[0, :2], unrewarded)
+    D = agent.policy.estimator.parameters(0).D
+    assert np.abs(D @ unrewarded + agent.policy.estimator.shift[0, :2] - nothing[1:3]).max() > 1e-3
+
+
+def test_a_forecast_that_overflows_is_refused():
+    model = hs.LinearGaussianModel(transition=[[3.0]], process_cov=[[1.0]], observation_cov=[0.5])
+    agent = hs.make("kf-ts", observed=1, arms=2, model=model, seed=1)
+    agent.forecast(100)
+    with pytest.raises(hs.HalfseenError, match=r"^'kf-ts' cannot forecast 1000 rounds: its model is unstable"):
+        agent.forecast(1000)
+
+
+def test_a_forecast_shows_contexts_with_the_observed_features_first():
+    model = hs.LinearGaussianModel(
+        transition=[[0.9, 0.1], [-0.2, 0.8]], process_cov=0.1, observation_cov=[0.1], observation=[[1.0, 2.0]]
     )
+    agent = play(hs.make("kf-ts", observed=1, arms=2, model=model, seed=1), 20)
+    ahead = agent.forecast(3)
+    assert ahead.context_names == ("feature 0", "hidden 1")
+    means, lower, upper = ahead.context_in_units()
+    observation = np.array([1.0, 2.0])
+    np.testing.assert_allclose(means[:, 0], ahead.context_means @ observation, rtol=1e-9)
+    std = np.sqrt(np.einsum("p,hpq,q->h", observation, ahead.context_covs, observation))
+    np.testing.assert_allclose((upper - lower)[:, 0], 2 * 1.6448536 * std, rtol=1e-6)
+
+
+@pytest.mark.parametrize("elapsed", [np.array([1, 2]), True, -1, 1.5, float("nan"), "2", None])
+def test_steps_that_are_not_one_whole_number_are_refused(elapsed):
+    agent = agent_of("kf-ts")
+    for act in (agent.decide, agent.preview, agent.observe, MODEL.tracker().step):
+        with pytest.raises(hs.HalfseenError, match=r"^elapsed: expected"):
+            act([0.1], elapsed=elapsed)
+    assert agent.rounds == 0
 
 
 @pytest.mark.parametrize("elapsed", [-1, 1.5, float("nan"), float("inf"), "2", None, 2e12, [1]])
@@ -320,7 +418,7 @@ def test_a_bad_horizon_is_refused(horizon):
 
 
 def test_agents_without_a_model_cannot_forecast():
-    with pytest.raises(hs.HalfseenError, match="'ts-pco' has no model of how the context moves"):
+    with pytest.raises(hs.HalfseenError, match="'ts-pco' has no linear-Gaussian model of the context"):
         agent_of("ts-pco").forecast(3)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import halfseen as hs
-from halfseen.worlds.gaps import kept_rounds
+from halfseen.worlds.gaps import GapsWorld, kept_rounds
 from halfseen.worlds.named import named
 
 
@@ -56,6 +56,12 @@ def test_a_filter_that_is_told_estimates_the_context_better():
 def test_a_change_and_the_length_move_with_the_rounds():
     world = named("gaps", world="switch")
     assert world.changes_after == len(kept_rounds(1, 1500, 0.4))
+
+
+def test_rewards_that_come_together_still_do():
+    table = {"y": np.arange(200.0) % 7, "a": np.arange(200.0), "b": -np.arange(200.0)}
+    daily = hs.worlds.recorded(table, observed=["y"], rewards=["a", "b"], reward_every=5)
+    assert GapsWorld(daily, 0.4, told=True, base_name="daily").reward_every == 5
 
 
 @pytest.mark.parametrize("options", [{"world": "gaps"}, {"share": 0.0}, {"share": 1.0}, {"told": 1}, {"world": "none"}])

@@ -160,6 +160,8 @@ class Agent:
 
     def _elapsed(self, elapsed: int) -> Ints | None:
         """Check the steps since the last round. None stands for 1, and for any number if time does not matter."""
+        if type(elapsed) is int and elapsed == 1:
+            return None
         return self.policy.check_elapsed(np.array([validation.elapsed_steps("elapsed", elapsed)]))
 
     def observe(self, observation: ArrayLike, *, elapsed: int = 1) -> None:
@@ -190,7 +192,7 @@ class Agent:
         1
         """
         y = validation.row_vector("observation", observation, self._observed)
-        self.policy.observe(y, elapsed=None if elapsed == 1 else self._elapsed(elapsed), decides=False)
+        self.policy.observe(y, elapsed=self._elapsed(elapsed), decides=False)
 
     def preview(
         self,
@@ -246,7 +248,7 @@ class Agent:
         arm_costs = None
         if costs is not None or policy.budgets is not None:
             arm_costs = policy.check_costs(costs, 1, self.arms)
-        steps = None if elapsed == 1 else self._elapsed(elapsed)
+        steps = self._elapsed(elapsed)
         return policy.decide(y, contexts=x, available=mask, costs=arm_costs, elapsed=steps)
 
     def _available(self, available: Iterable[Arm]) -> Mask:
@@ -277,7 +279,7 @@ class Agent:
         Raises
         ------
         HalfseenError
-            If the horizon is not such a number, or if the agent has no model of how the context moves.
+            If the horizon is not such a number, or if the agent has no linear-Gaussian model of the context.
 
         Notes
         -----
@@ -363,7 +365,7 @@ class Agent:
         arm_costs = self.policy.check_costs(costs, 1, self.arms)
         choices = self.policy.replay(
             y, np.array([index]), mask, contexts=x, propensities=propensities, branches=branches, costs=arm_costs,
-            elapsed=None if elapsed == 1 else self._elapsed(elapsed),
+            elapsed=self._elapsed(elapsed),
         )  # fmt: skip
         decision_id = self._pending.add(choices)
         self._mark(decision_id, choices)

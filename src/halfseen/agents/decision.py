@@ -34,10 +34,11 @@ def decision_rows(decisions: Sequence[Decision]) -> list[tuple[int, list[float],
 
     Decisions with the same number of arms are processed together, which is faster than processing each one alone.
     """
-    alike: dict[tuple[int, bool, bool], list[int]] = {}
+    alike: dict[tuple[int, bool, bool, bool], list[int]] = {}
     for position, decision in enumerate(decisions):
         choices = decision._choices
-        fields = choices.means.shape[1], choices.reserved is None, choices.penalties is None
+        absent = choices.reserved is None, choices.penalties is None, choices.numbers is None
+        fields = choices.means.shape[1], *absent
         alike.setdefault(fields, []).append(position)
     rows: list[Any] = [None] * len(decisions)
     for positions in alike.values():

@@ -79,8 +79,7 @@ class Forecast:
 
     def context_named(self, features: Sequence[str]) -> list[str]:
         """Return `context_names` with the names of the observed features, if `features` has any."""
-        names = self.context_names
-        return [*features, *names[len(features) :]] if names[:1] == ("feature 0",) else list(names)
+        return [*features, *self.context_names[len(features) :]]
 
     @property
     def horizon(self) -> int:
@@ -215,11 +214,17 @@ def forecast(policy: Policy, name: str, arms: Sequence[Arm], horizon: int) -> Fo
     horizon = at_least("horizon", horizon, 1, MAX_HORIZON)
     estimator = policy.estimator
     if type(estimator).forecast is Estimator.forecast:
-        raise InvalidInput(f"'{name}' has no model of how the context moves, so it cannot forecast.")
-    means, covs = estimator.forecast(0, horizon)
-    roots = _roots(covs)
-    predicted, variances = _values(policy.learner, means, roots)
+        raise InvalidInput(f"'{name}' has no linear-Gaussian model of the context, so it cannot forecast.")
+    overflow = InvalidInput(f"'{name}' cannot forecast {horizon} rounds: its model is unstable, and numbers overflow.")
+    with np.errstate(over="ignore", invalid="ignore"):
+        means, covs = estimator.forecast(0, horizon)
+        if not (np.isfinite(means).all() and np.isfinite(covs).all()):
+            raise overflow
+        roots = _roots(covs)
+        predicted, variances = _values(policy.learner, means, roots)
     stds = np.sqrt(np.maximum(variances, 0.0))
+    if not (np.isfinite(predicted).all() and np.isfinite(stds).all()):
+        raise overflow
     link = policy.learner.link
     expected, std = (predicted, stds) if link is None else _on_reward_scale(link, predicted, stds)
     best = _best_arm_probabilities(policy, means, roots)
@@ -235,10 +240,10 @@ def _roots(covs: Floats) -> Floats:
     return np.ascontiguousarray(roots[:, :, used])
 
 
-def _score(learner: Learner, features: Floats) -> tuple[Floats, Floats]:
+def _predict(learner: Learner, features: Floats) -> tuple[Floats, Floats]:
     """Return predictions and variances (..., K) for features (..., p) of the only stream."""
     flat = np.ascontiguousarray(features.reshape(-1, features.shape[-1]))
-    means, variances = learner.score(np.zeros(len(flat), dtype=np.int64), flat)
+    means, variances = learner.predict(np.zeros(len(flat), dtype=np.int64), flat)
     shape = (*features.shape[:-1], learner.arms)
     return means.reshape(shape), variances.reshape(shape)
 
@@ -248,10 +253,10 @@ def _values(learner: Learner, means: Floats, roots: Floats) -> tuple[Floats, Flo
 
     A prediction is linear in the context and its variance is quadratic, so both follow exactly from x̄ and x̄ ± l_i.
     """
-    centre, variance = _score(learner, means)
+    centre, variance = _predict(learner, means)
     columns = roots.swapaxes(1, 2)
-    above, above_variance = _score(learner, means[:, None] + columns)
-    below, below_variance = _score(learner, means[:, None] - columns)
+    above, above_variance = _predict(learner, means[:, None] + columns)
+    below, below_variance = _predict(learner, means[:, None] - columns)
     of_context = (0.25 * (above - below) ** 2).sum(axis=1)
     of_arms = variance + 0.5 * (above_variance + below_variance - 2.0 * variance[:, None]).sum(axis=1)
     return centre, of_context + of_arms
@@ -277,7 +282,7 @@ def _best_arm_probabilities(policy: Policy, means: Floats, roots: Floats) -> Flo
     available = np.repeat(policy.active, len(draws), axis=0)
     result = np.empty((len(means), policy.learner.arms))
     for ahead, (mean, root) in enumerate(zip(means, roots, strict=True)):
-        predicted, variances = _score(policy.learner, mean + draws @ root.T)
+        predicted, variances = _predict(policy.learner, mean + draws @ root.T)
         probabilities = np.empty_like(predicted)
         win_probabilities(predicted, variances, np.ones_like(predicted), NORMAL, available, probabilities)
         result[ahead] = probabilities.mean(axis=0)

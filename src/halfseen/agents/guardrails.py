@@ -170,10 +170,10 @@ class StreamGuardrails(Stateful):
     def draw(self, rows: Ints, keys: Keys, choices: Choices) -> None:
         """Draw the branch of each decision, and the arm if the branch is not the chooser.
 
-        All random numbers are functions of the keys, the rounds and Purpose.GUARDRAILS.
+        All random numbers are functions of the keys, the decisions and Purpose.GUARDRAILS.
         """
         assert choices.branches is not None
-        which, where = uniforms(keys, choices.rounds, Purpose.GUARDRAILS, 2).T
+        which, where = uniforms(keys, choices.decisions, Purpose.GUARDRAILS, 2).T
         branches = ((which >= self._ends(rows, choices.available)).sum(axis=0) + 1) % len(BRANCHES)
         counts = choices.available.cumsum(axis=1)
         uniform = (counts > (where * counts[:, -1])[:, None]).argmax(axis=1)

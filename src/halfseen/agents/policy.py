@@ -188,16 +188,8 @@ class Policy(Stateful):
         return rows, rounds, self._contiguous_features(features, len(rows)) if self._checks_arrays else features
 
     def check_elapsed(self, elapsed: Ints) -> Ints | None:
-        """Return the steps (n,) since the last round, or None if they are those of consecutive rounds or do not matter.
-
-        Raises an error if a second observation of the same moment is not possible.
-        """
-        if not self.estimator.uses_time or (elapsed == 1).all():
-            return None
-        if not elapsed.all() and type(self.estimator).look_again is Estimator.look_again:
-            expected = "a whole number of at least 1, because this agent cannot observe the same moment twice"
-            raise invalid("elapsed", expected, "0")
-        return elapsed
+        """Return the steps (n,) since the last round, or None if all are 1 or the estimator does not use time."""
+        return None if not self.estimator.uses_time or (elapsed == 1).all() else elapsed
 
     def _pass_rounds(self, rows: Ints, elapsed: Ints) -> None:
         """Let the estimator process the rounds between the last one and the one that has just begun."""
@@ -253,17 +245,22 @@ class Policy(Stateful):
         arms = _empty(len(rows), _INT64)
         keys = self._keys if rows is self.all_rows else self._keys[rows]
         if self._distribution is not None and costs is None:
-            widths = self.chooser.widths(rows, rounds, self.learner)
+            numbers = self.rounds[rows] if self._any_extra else None
+            decisions = rounds if numbers is None else numbers
+            widths = self.chooser.widths(rows, decisions, self.learner)
             if self._checks_arrays:
                 widths = _contiguous("widths", widths, (len(rows), self.learner.arms))
             means, variances = self.learner.score_and_pick(
-                rows, features, widths, self._distribution, keys, rounds, available, arms
+                rows, features, widths, self._distribution, keys, decisions, available, arms
             )
             # Calling `Choices(...)` would cost as much as allocating an array.
             return tuple.__new__(
                 Choices,
-                (rounds, arms, features, means, variances, widths, available, None, None, None, None, None, None),
-            )
+                (
+                    rounds, arms, features, means, variances, widths, available, None, None, None, None, None, None,
+                    numbers,
+                ),
+            )  # fmt: skip
         choices = self._scored(rows, rounds, features, arms, available, costs)
         self.chooser.pick(choices if costs is None else self.chooser.with_penalties(choices), keys)
         if self.guarded:
@@ -291,13 +288,13 @@ class Policy(Stateful):
         after the other. Returns None and changes nothing if a component needs the rewards before the next decision, or
         if an observation will be refused.
         """
-        count, rounds = len(observations), self.rounds + self.extra_rounds + 1
+        count, rounds, decisions = len(observations), self.rounds + self.extra_rounds + 1, self.rounds + 1
         if not self._plays_many_rounds or self._distribution is None or self.budgets is not None:
             return None
         if contexts is None and self.estimator.reveals_context:
             return None
         found = classify_values(observations.reshape(-1, observations.shape[-1]))
-        widths = self.chooser.widths_for_rounds(self.all_rows, rounds, count, self.learner)
+        widths = self.chooser.widths_for_rounds(self.all_rows, decisions, count, self.learner)
         if found == EXCESSIVE or widths is None:
             return None
         features = np.empty((len(rounds), count, self.estimator.dimension))
@@ -309,7 +306,7 @@ class Policy(Stateful):
                 features[:, t] = self.observe(y, contexts=None if contexts is None else contexts[t])[2]
         arms, rewards = np.empty(payoffs.noise.shape, _INT64), np.empty(payoffs.noise.shape)
         self.learner.play_rounds(
-            features, widths, self._distribution, self._keys, rounds, self.active, payoffs, arms, rewards
+            features, widths, self._distribution, self._keys, decisions, self.active, payoffs, arms, rewards
         )
         return arms, rewards, features
 
@@ -359,7 +356,8 @@ class Policy(Stateful):
     ) -> Choices:
         """Compute everything the choice depends on. The chooser later writes the chosen arms into `arms`."""
         means, variances = self.learner.score(rows, features)
-        widths = self.chooser.widths(rows, rounds, self.learner)
+        numbers = self.rounds[rows] if self._any_extra else None
+        widths = self.chooser.widths(rows, rounds if numbers is None else numbers, self.learner)
         weighs_noise = self.chooser.weighs_noise or self.learner.weighs_noise
         noise_variances = self.learner.noise(rows, features) if weighs_noise else None
         reuse = self.learner.reuse(rows, features) if self.chooser.weighs_reuse else None
@@ -372,7 +370,7 @@ class Policy(Stateful):
             penalties = costs * self.budgets.prices(rows)[:, None]
         return Choices(
             rounds, arms, features, means, variances, widths, available, noise_variances, reuse, reserved, branches,
-            penalties, None if penalties is None else self.learner.link,
+            penalties, None if penalties is None else self.learner.link, numbers,
         )  # fmt: skip
 
     def _record_propensity(self, choices: Choices) -> None:

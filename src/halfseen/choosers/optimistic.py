@@ -68,7 +68,7 @@ class Optimistic(Scored):
             choices.variances,
             choices.noise_variances,
             choices.reuse,
-            choices.rounds,
+            choices.decisions,
             self._foresight,
             self._bonus,
             *break_even_table(),

@@ -11,7 +11,7 @@ class Sampled(Chooser):
     """Draws an arm from the distribution that `probabilities` returns."""
 
     def pick(self, choices: Choices, keys: Keys) -> None:
-        draw_arm(self.probabilities(choices), uniforms(keys, choices.rounds, Purpose.CHOICE, 1), choices.arms)
+        draw_arm(self.probabilities(choices), uniforms(keys, choices.decisions, Purpose.CHOICE, 1), choices.arms)
         undrawn = choices.arms < 0  # no probability is positive, because predictions have overflowed
         if undrawn.any():
             choices.arms[undrawn] = choices.available[undrawn].argmax(axis=1)

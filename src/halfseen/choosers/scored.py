@@ -32,7 +32,7 @@ class Scored(Chooser):
         return super().with_penalties(choices) if choices.link is None else choices
 
     def pick(self, choices: Choices, keys: Keys) -> None:
-        noise = normals(keys, choices.rounds, Purpose.CHOICE, choices.means.shape[1])
+        noise = normals(keys, choices.decisions, Purpose.CHOICE, choices.means.shape[1])
         means, variances, widths = self.adjusted_means(choices), choices.variances, choices.widths
         if choices.link is not None:
             assert choices.penalties is not None

@@ -9,26 +9,26 @@ import numpy as np
 from halfseen.components import Estimator
 from halfseen.estimators.adaptive.estimator import Adaptive
 from halfseen.estimators.kalman import Kalman
-from halfseen.kernels.random import Floats, Ints
+from halfseen.kernels.random import Floats
 
 
 class ContextUnits(NamedTuple):
     """The coordinates of a context that are shown, and their units.
 
-    `standard` of a feature c at one of the `positions` is c + `shift`. In the units of the observations it is
-    `centre` + `scale` · standard.
+    In the units of the model they are `basis` · c + `shift` for features c, and in the units of the observations
+    `centre` + `scale` times that.
     """
 
     names: tuple[str, ...]  # of the m coordinates that are shown
-    positions: Ints  # (m,) of the coordinates in the features of the estimator
+    basis: Floats  # (m, p)
     shift: Floats  # (m,)
     centre: Floats  # (m,) 0 for hidden coordinates, which have no unit
     scale: Floats  # (m,) 1 for hidden coordinates
 
     def standard(self, means: Floats, covs: Floats) -> tuple[Floats, Floats]:
         """Return means and standard deviations (h, m) of contexts with means (h, p) and covariances (h, p, p)."""
-        variances = np.diagonal(covs, axis1=1, axis2=2)[:, self.positions]
-        return means[:, self.positions] + self.shift, np.sqrt(np.maximum(variances, 0.0))
+        variances = np.einsum("mp,hpq,mq->hm", self.basis, covs, self.basis)
+        return means @ self.basis.T + self.shift, np.sqrt(np.maximum(variances, 0.0))
 
 
 def context_units(estimator: Estimator, row: int, observed: int) -> ContextUnits:
@@ -37,11 +37,11 @@ def context_units(estimator: Estimator, row: int, observed: int) -> ContextUnits
         d = int(estimator.latent_dims[row])
         centre, scale = np.zeros(d), np.ones(d)
         centre[:observed], scale[:observed] = estimator.centre[row], estimator.scale[row]
-        return ContextUnits(_names(d, observed), np.arange(1, d + 1), -estimator.shift[row, :d], centre, scale)
+        basis = np.eye(d, estimator.dimension, k=1)
+        return ContextUnits(_names(d, observed), basis, -estimator.shift[row, :d], centre, scale)
     p = estimator.dimension
-    is_canonical = estimator.coordinates == "canonical" or (isinstance(estimator, Kalman) and estimator.is_canonical)
-    names = _names(p, observed) if is_canonical else tuple(f"context {i}" for i in range(p))
-    return ContextUnits(names, np.arange(p), np.zeros(p), np.zeros(p), np.ones(p))
+    basis = estimator.to_canonical(row) if isinstance(estimator, Kalman) else np.eye(p)
+    return ContextUnits(_names(p, observed), basis, np.zeros(p), np.zeros(p), np.ones(p))
 
 
 def _names(latent: int, observed: int) -> tuple[str, ...]:

@@ -84,10 +84,11 @@ class Kalman(Estimator):
         T = self._to_original[0 if len(self._to_original) == 1 else row]
         return means @ T.T, T @ covs @ T.T
 
-    @property
-    def is_canonical(self) -> bool:
-        """Whether the first coordinates of the features are the observed ones."""
-        return self._to_original is None
+    def to_canonical(self, row: int) -> Floats:
+        """Return the matrix (d, d) by which features of stream `row` are converted to canonical coordinates."""
+        if self._to_original is None:
+            return np.eye(self.dimension)
+        return np.linalg.inv(self._to_original[0 if len(self._to_original) == 1 else row])
 
     def _original(self, rows: Ints, means: Floats) -> Floats:
         """Return filtered means in the coordinates of the model."""

@@ -56,6 +56,7 @@ def weight(error, variance):  # type: ignore[no-untyped-def]
 def kalman_step(b, d, D, Q, R, x, P, y, robust, weights):  # type: ignore[no-untyped-def]
     """Update x and P of stream b with dimension d by y (k,), and return the mean squared standardised innovation.
 
+    It is NaN if nothing is seen.
     If a variance exceeds MAX_CONTEXT², because unstable dynamics have not been observed for long, P does not change and
     x is predicted. If `robust` is true, an entry whose innovation has a weight below 1 is used as if its sensor noise
     were larger, so that the variance of its innovation is divided by the weight. The weights are written to weights
@@ -114,7 +115,9 @@ def kalman_step(b, d, D, Q, R, x, P, y, robust, weights):  # type: ignore[no-unt
         for j in range(k if limited else 0):
             total += gain[i, j] * error[j]
         state[i] = min(max(total, -MAX_CONTEXT), MAX_CONTEXT)
-    return squared / count if count > 0 and limited else 1.0
+    if count == 0:
+        return math.nan
+    return squared / count if limited else 1.0
 
 
 @kernel()
@@ -146,9 +149,9 @@ def filter_round(  # type: ignore[no-untyped-def]
 
     ys (B, H, k), reward (B, H) and belief (B, H, p) are the history, and count (B,) is the number of rounds in it.
     centre and scale (B, k) convert observations to the units of the model. surprise (B,) is the mean squared
-    standardised innovation over about `memory` rounds. A round contributes at most OUTLIER, so that one wrong
-    measurement is not taken for a change of the dynamics. robust (B,) says for which streams innovations are weighted,
-    and wild (B,) counts the entries with a weight below WILD.
+    standardised innovation over about `memory` rounds in which something was seen. A round contributes at most OUTLIER,
+    so that one wrong measurement is not taken for a change of the dynamics. robust (B,) says for which streams
+    innovations are weighted, and wild (B,) counts the entries with a weight below WILD.
     """
     n, k = observations.shape
     y, weights = np.empty(k), np.empty(k)
@@ -163,7 +166,8 @@ def filter_round(  # type: ignore[no-untyped-def]
         innovation = kalman_step(b, sizes[b], D, Q, R, x, P, y, robust[b], weights)
         for i in range(k):
             wild[b] += weights[i] < WILD
-        surprise[b] += (min(innovation, OUTLIER) - surprise[b]) / memory
+        if not math.isnan(innovation):
+            surprise[b] += (min(innovation, OUTLIER) - surprise[b]) / memory
         write_features(b, sizes[b], x, shift, features[s])
         for i in range(features.shape[1]):
             belief[b, count[b], i] = features[s, i]

@@ -230,11 +230,17 @@ class Calibrated(Learner):
         return {"latent_dims": dimensions, "reward_counts": (0, rounds[:, None]), "rewards_at_fit": (0, rounds)}
 
     def score(self, rows: Ints, features: Floats) -> tuple[Floats, Floats]:
+        return self._predictions(rows, features, self.lead)
+
+    def predict(self, rows: Ints, features: Floats) -> tuple[Floats, Floats]:
+        return self._predictions(rows, features, np.full_like(self.lead, NO_LEAD))
+
+    def _predictions(self, rows: Ints, features: Floats, lead: Floats) -> tuple[Floats, Floats]:
         shape = (len(rows), self.arms)
         means, variances = np.empty(shape), np.empty(shape)
         score_packed(
-            rows, self.latent_dims, self.mean, self.cov, self.other_mean, self.other_cov, self.lead,
-            self.reward_origin, features, means, variances,
+            rows, self.latent_dims, self.mean, self.cov, self.other_mean, self.other_cov, lead, self.reward_origin,
+            features, means, variances,
         )  # fmt: skip
         return means, variances
 

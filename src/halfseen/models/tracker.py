@@ -93,7 +93,7 @@ class Tracker:
         """
         observation = vector("y", y, self._observed)
         mean = np.empty(self._latent)
-        if elapsed != 1:
+        if type(elapsed) is not int or elapsed != 1:
             self._uneven_step(observation, elapsed_steps("elapsed", elapsed), mean)
             self._cov = self._covariance()
         elif not (self._steady and steady_round(observation, self._loop, self._x, mean) == UPDATED):

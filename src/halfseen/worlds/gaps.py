@@ -12,7 +12,8 @@ from halfseen.worlds.world import DrawnRounds, Episodes, Rounds, World, all_sett
 
 _CHUNK = 256  # rounds of the complete world per call
 _COPIED = (
-    "latent", "observed", "arms", "reward_unit", "reward_family", "recorded", "costs", "is_own", "known_facts",
+    "latent", "observed", "arms", "reward_unit", "reward_family", "recorded", "costs", "reward_every", "is_own",
+    "known_facts",
 )  # fmt: skip
 
 

@@ -158,7 +158,7 @@ async def test_a_forecast_is_that_of_the_agent(engine, url):
 @on_engine()
 async def test_agents_without_a_model_cannot_forecast(engine, url):
     await engine.create_stream(spec())
-    await refused(engine.forecast("one", 3), "'ts-pco' has no model")
+    await refused(engine.forecast("one", 3), "'ts-pco' has no linear-Gaussian model")
 
 
 @pytest.mark.parametrize("ending", ["ndjson", "parquet"])

@@ -110,7 +110,9 @@ def test_a_forecast_has_one_entry_per_round_ahead(http: httpx.Client) -> None:
         answer = http.get(f"/v1/streams/foreseen/forecast?horizon={horizon}")
         assert_refused(answer, 422, "invalid", "horizon")
     make(http, "unforeseen")
-    assert_refused(http.get("/v1/streams/unforeseen/forecast"), 422, "invalid", "no model of how the context moves")
+    assert_refused(
+        http.get("/v1/streams/unforeseen/forecast"), 422, "invalid", "no linear-Gaussian model of the context"
+    )
 
 
 def test_an_observation_is_a_list_or_an_object(http: httpx.Client) -> None:

@@ -233,23 +233,27 @@ class Adaptive(Estimator):
 
     def look_again(self, rows: Ints, observations: Floats, rounds: Ints, contexts: Floats | None) -> Floats:
         """Update the belief by a second look, which counts as a round of its own in the history."""
-        models = self.transition[rows], self.process_cov[rows]
-        for row in rows.tolist():
+        models, surprise = (self.transition[rows], self.process_cov[rows]), self.surprise[rows]
+        for row, y in zip(rows.tolist(), observations, strict=True):
             d = int(self.latent_dims[row])
             self.transition[row, : d * d], self.process_cov[row] = np.eye(d).ravel(), 0.0
+            if self.uses_raw_observation[row]:  # what is seen now replaces what was seen before
+                self.process_cov[row, : d * d] = np.diag(~np.isnan(y)).ravel()
         features = self.observe(rows, observations, rounds, False, contexts)
         self.transition[rows], self.process_cov[rows] = models
+        self.surprise[rows] = surprise  # two looks at one moment say nothing about the dynamics
         return features
 
     def forecast(self, row: int, horizon: int) -> tuple[Floats, Floats]:
-        model, p = self.parameters(row), self.dimension
+        model, p, rows = self.parameters(row), self.dimension, np.array([row])
         d = len(model.D)
-        cov = self._cov[row, : d * d].reshape(d, d)
+        before = self.belief_mean[rows], self._cov[rows]
+        self._update_beliefs(rows, self.history.stored_rounds[rows] - 1)  # from the last reward, as `observe` will
+        mean, cov = self.belief_mean[row, :d].copy(), self._cov[row, : d * d].reshape(d, d).copy()
+        self.belief_mean[rows], self._cov[rows] = before
         means, covs = np.zeros((horizon, p)), np.zeros((horizon, p, p))
         means[:, 0] = 1.0
-        means[:, 1 : d + 1], covs[:, 1 : d + 1, 1 : d + 1] = predicted(
-            model.D, model.Q, self.belief_mean[row, :d], cov, horizon
-        )
+        means[:, 1 : d + 1], covs[:, 1 : d + 1, 1 : d + 1] = predicted(model.D, model.Q, mean, cov, horizon)
         means[:, 1:] += self.shift[row]
         return means, covs
 
@@ -431,7 +435,8 @@ class Adaptive(Estimator):
 
     def _restart(self, row: int) -> None:
         """Drop the model and the history before a change of the dynamics."""
-        self.history.drop_oldest(row, max(0, int(self.history.stored_rounds[row]) - ROUNDS_AFTER_CHANGE))
+        seen = np.flatnonzero(self.history.gaps[row, : self.history.stored_rounds[row]] == 0)
+        self.history.drop_oldest(row, int(seen[-ROUNDS_AFTER_CHANGE]) if len(seen) > ROUNDS_AFTER_CHANGE else 0)
         self.regime_start[row] = self.history.dropped_rounds[row]
         self._count_gap_rounds(row)
         self.detected_changes[row] += 1
@@ -466,7 +471,8 @@ class Adaptive(Estimator):
         full = len(ys) >= self.history.rounds
         age = self._age(row)
         later = int(age * (GROWTH if age < LATE else LATE_GROWTH))
-        self.next_identification[row] = age + self.history.rounds // 2 if full else max(later, age + MIN_STEP)
+        rounds = self.history.rounds - int(np.count_nonzero(self.history.gaps[row, window]))  # without those of gaps
+        self.next_identification[row] = max(age + rounds // 2 if full else later, age + MIN_STEP)
         centre, scale = centre_and_scale(ys)
         before = self.centre[row].copy(), self.scale[row].copy()
         self.centre[row], self.scale[row] = centre, scale

@@ -123,8 +123,8 @@ def stream_routes(engine: Engine, authorizer: Authorizer, limits: Limits) -> API
 
     @router.get("/v1/streams/{name}/forecast", responses=responses(ForecastReply), dependencies=[read])
     async def forecast(name: str, horizon: Horizon = 10) -> Response:
-        """Predict contexts and arm values for the next rounds. Streams whose agent has no model of how the context
-        moves refuse the request."""
+        """Predict contexts and arm values for the next rounds. Streams whose agent has no linear-Gaussian model of the
+        context refuse the request."""
         return json_response(await engine.forecast(name, horizon))
 
     @router.get("/v1/streams/{name}/guardrails", responses=responses(GuardrailSettings), dependencies=[read])
