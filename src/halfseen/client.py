@@ -788,8 +788,9 @@ class Client(_BaseClient):
         Returns
         -------
         dict
-            ``"arms"`` and, with one list per round ahead, ``"context"``, ``"context_std"``, ``"expected"``, ``"std"``,
-            ``"lower"`` and ``"upper"`` (the 90 % interval) and ``"best_arm_probability"``.
+            ``"arms"``, ``"context_names"`` and, with one list per round ahead, ``"context"``, ``"context_lower"`` and
+            ``"context_upper"`` (the 90 % interval), ``"expected"``, ``"std"``, ``"lower"``, ``"upper"`` and
+            ``"best_arm_probability"``.
         """
         return self._send(_forecast(stream, horizon))
 

@@ -183,13 +183,17 @@ class PreviewReply(Struct, frozen=True):
 class ForecastReply(Struct, frozen=True):
     """Contexts and arm values of the next rounds, one entry per round ahead.
 
-    `expected`, `std`, `lower`, `upper` (of the 90 % interval) and `best_arm_probability` have one number per arm, in
-    the order of `arms`. Numbers that are not finite are null.
+    `context`, `context_lower` and `context_upper` (of the 90 % interval) have one number per coordinate, in the order
+    of `context_names`: the observed features in their units, then hidden coordinates, which have no unit. `expected`,
+    `std`, `lower`, `upper` (of the 90 % interval) and `best_arm_probability` have one number per arm, in the order of
+    `arms`. Numbers that are not finite are null.
     """
 
     arms: list[Arm]
+    context_names: list[str]
     context: list[list[float | None]]
-    context_std: list[list[float | None]]
+    context_lower: list[list[float | None]]
+    context_upper: list[list[float | None]]
     expected: list[list[float | None]]
     std: list[list[float | None]]
     lower: list[list[float | None]]

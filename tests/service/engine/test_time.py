@@ -152,7 +152,11 @@ async def test_a_forecast_is_that_of_the_agent(engine, url):
     np.testing.assert_array_equal(reply.expected, expected.expected)
     np.testing.assert_array_equal(reply.best_arm_probability, expected.best_arm_probability)
     assert reply.arms == [0, 1, 2, 3]
-    assert len(reply.context) == 3
+    assert reply.context_names == list(expected.context_names)
+    for got, part in zip(
+        (reply.context, reply.context_lower, reply.context_upper), expected.context_in_units(), strict=True
+    ):
+        np.testing.assert_array_equal(got, part)
 
 
 @on_engine()

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
-import numpy as np
 
 from halfseen.agents.agent import Agent
 from halfseen.agents.loading import from_bytes
@@ -133,17 +132,16 @@ class Engine:
 
     async def forecast(self, name: str, horizon: int) -> ForecastReply:
         """Return the forecast of a stream's agent."""
-        agent = await self.agent(name)
+        view, agent = await self.stream(name), await self.agent(name)
         try:
             ahead = await asyncio.to_thread(agent.forecast, horizon)
         except HalfseenError as error:
             raise refusal("invalid", str(error)) from None
-        lower, upper = ahead.interval()
-        stds = np.sqrt(np.maximum(np.diagonal(ahead.context_covs, axis1=1, axis2=2), 0.0))
         tables = (
-            ahead.context_means, stds, ahead.expected, ahead.std, lower, upper, ahead.best_arm_probability
+            *ahead.context_in_units(), ahead.expected, ahead.std, *ahead.interval(), ahead.best_arm_probability
         )  # fmt: skip
-        return ForecastReply(list(ahead.arms), *([finite_or_none(row) for row in table.tolist()] for table in tables))
+        lists = ([finite_or_none(row) for row in table.tolist()] for table in tables)
+        return ForecastReply(list(ahead.arms), ahead.context_named(view.spec.features or ()), *lists)
 
     # ------------------------------------------------------------------ streams
 
