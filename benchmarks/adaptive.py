@@ -4,10 +4,10 @@
     python -m benchmarks.adaptive --only orbit fog --seeds 20 --first-seed 1000
 
 "Ratio" is the ratio of the mean regrets over all seeds, with the standard error of the paired bootstrap, and "tail" the
-mean regret of the worst tenth of the seeds of the agent, divided by the same of `kf-ts`. In "switch" only rounds after
-the change count. In "late" both agents are paid 50 rounds late. In "wild reward" and "wild observation" one number is
-wrong in round 1,500, and the ratio is that of the regret in the next 1,000 rounds to the regret of the same agent
-without the wrong number. The last column is the processor time per round of the agent.
+mean regret of the worst tenth of the seeds of the agent, divided by the same of `kf-ts`. In "switch", only the regret
+after the change is included. In "late" both agents are paid 50 rounds late. In "wild reward" and "wild observation" one
+number is wrong in round 1,500, and the ratio is that of the regret in the next 1,000 rounds to the regret of the same
+agent without the wrong number. The last column is the processor time per round of the agent.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ WORLDS = ("orbit", "keyhole", "fog")
 
 
 def cost_of_a_floor(world: str, floor: float, rounds: int, seeds: Sequence[int]) -> list[dict[str, str]]:
-    """Return one row per agent, with the regret and its ratio to the share of uniform play."""
+    """Return one row per agent, with the regret and its ratio to the predicted regret."""
     guarded = [f"{agent}:floor={floor}" for agent in AGENTS]
     result = hs.run([*AGENTS, *guarded, "random"], world=world, rounds=rounds, seeds=seeds)
     share, uniform = floor * hs.worlds.named(world).arms, result.total_regret(world, "random")
@@ -41,7 +41,7 @@ def cost_of_a_floor(world: str, floor: float, rounds: int, seeds: Sequence[int])
                 "agent": agent,
                 "regret": f"{free.mean():,.0f}",
                 f"with floor {floor:g}": f"{floored.mean():,.0f}",
-                "share of uniform play": f"{expected.mean():,.0f}",
+                "predicted regret": f"{expected.mean():,.0f}",
                 "ratio": f"{ratio_of_means(floored, expected):.3f}",
             }
         )

@@ -77,7 +77,7 @@ def without_frame(argument: str, value: Any) -> Any:
 def _column_numbers(where: str, column: Any) -> Floats:
     import narwhals.stable.v2 as nw
 
-    if column.null_count() == len(column):  # the type of an empty column tells nothing
+    if column.null_count() == len(column):  # the data type of a column without values is arbitrary
         return np.full(len(column), np.nan)
     if column.dtype.is_numeric() or column.dtype in (nw.Boolean, nw.Object):
         try:

@@ -59,7 +59,7 @@ def test_each_failed_check_has_a_line():
     assert set(found) == {
         "decide does not change the observation",
         "the same seed gives the same decisions",
-        "two agents share nothing",
+        "two instances share no state",
         "other numbers of features and arms",
     }
     assert found["decide does not change the observation"].startswith("expected the same numbers in the array")

@@ -28,7 +28,10 @@ def steps_of(t):
 
 
 def play(agent, rounds=ROUNDS, seed=0):
-    """Play rounds with gaps and with observations in between. Returns the arguments of `fold` for the same history."""
+    """Play rounds with gaps and with observations in between.
+
+    Return the arguments with which `fold` replays the same history.
+    """
     xs, ys, noise = simulate_rounds(2 * rounds, seed=seed, missing=0.05)
     history = {"observations": [], "arms": [], "rewards": [], "elapsed": []}
     contexts = []

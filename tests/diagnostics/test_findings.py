@@ -1,4 +1,4 @@
-"""The answer: yes, no, or it cannot be told yet. Each finding about data in its case and not in the others."""
+"""The answer is yes, no or undecided. Each finding about the data appears in the case made for it and in no other."""
 
 import numpy as np
 import pytest

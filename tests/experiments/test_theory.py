@@ -8,7 +8,7 @@ from halfseen.kernels.linalg import all_below
 
 
 def posteriors(rng, batch, arms, size, plays):
-    """Return (I + Σ ccᵀ)⁻¹ for a random number of at most `plays` random vectors c per arm."""
+    """Return (I + Σ ccᵀ)⁻¹ for each arm, with the sum over a random number (at most `plays`) of random vectors c."""
     found = np.empty((batch, arms, size, size))
     for b, a in np.ndindex(batch, arms):
         c = rng.normal(size=(rng.integers(0, plays + 1), size))

@@ -75,7 +75,7 @@ def check_agent(agent: Any, *, observed: int = 3, arms: int = 4, **options: Any)
     decide returns an arm                                passed
     decide does not change the observation               passed
     the same seed gives the same decisions               passed
-    two agents share nothing                             passed
+    two instances share no state                         passed
     other numbers of features and arms                   passed
     rewards that arrive late (optional)                  accepted: it could not be told whether it learns from them
     missing entries, as NaN (optional)                   accepted: its decisions hardly depend on observations
@@ -135,7 +135,7 @@ class _PlainChecks:
             "decide returns an arm": lambda: _ignore(self._play(self._make())),
             "decide does not change the observation": self._observation_is_unchanged,
             "the same seed gives the same decisions": self._same_seed,
-            "two agents share nothing": self._nothing_shared,
+            "two instances share no state": self._nothing_shared,
             "other numbers of features and arms": self._other_sizes,
             "rewards that arrive late (optional)": self._late_rewards,
             "missing entries, as NaN (optional)": self._missing,

@@ -108,8 +108,8 @@ def _share(argument: str, value: object) -> float:
 class StreamGuardrails(Stateful):
     """The guardrails of B streams, and the rewards of the decisions of each branch.
 
-    The rewards are those of decisions since `holdback` or `control` was last changed. With other shares the branches
-    would be mixed from different times, and their mean rewards could not be compared.
+    The rewards are those of decisions since `holdback` or `control` was last changed. If decisions
+    made under different shares were pooled, the branches would contain different proportions of early and late ones.
     """
 
     state_names = ("shares", "control", "reward_counts", "reward_means", "reward_squares")

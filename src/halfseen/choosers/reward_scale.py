@@ -109,5 +109,5 @@ class _Row(NamedTuple):
         return float((product * _WEIGHTS * half_widths[:, None]).sum())
 
     def _draw(self, a: int, score: float | Floats) -> Floats:
-        """Return the draw with which arm a has this score, −inf or inf if there is none."""
+        """Return the value of the draw ζ at which arm a has this score, or ±inf if no value gives it."""
         return np.asarray((self.link.inverse(np.asarray(score + self.penalties[a])) - self.means[a]) / self.spreads[a])

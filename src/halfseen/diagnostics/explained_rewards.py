@@ -284,8 +284,8 @@ def observed_block(filtered: Floats, predicted: Floats, ys: Floats) -> Floats:
     """Return the observed coordinates (n, k): filtered if a coordinate belongs to its sensor, otherwise as measured.
 
     A coordinate belongs to its sensor if its variance is large enough compared with that of the sensor, or if the model
-    predicts part of the sensor's variance. A coordinate that a model uses for something hidden, behind a sensor of pure
-    noise, meets neither condition.
+    predicts part of the sensor's variance. Neither condition holds if the sensor measures only noise and the model uses
+    its coordinate for a hidden quantity.
     """
     plain = fill_with_means(ys)
     total = ((plain - plain.mean(axis=0)) ** 2).sum(axis=0)

@@ -318,7 +318,7 @@ def play_map(
     store: SliceStore | None = None,
     progress: Callable[[Progress], None] = lambda _: None,
 ) -> ClaimMap:
-    """Play all cells, or continue from the slices in `store`."""
+    """Play all cells of the map. Slices that are already in `store` are not played again."""
     slices = plan.slices()
     began = time.perf_counter()
     with choose_executor(jobs, cluster, most=len(slices)) as executor:

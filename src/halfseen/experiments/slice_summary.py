@@ -15,7 +15,9 @@ from halfseen.statistics.growth import block_means, log_grid
 from halfseen.worlds.world import World
 
 SEEDS_PER_SLICE = 10  # enough for an efficient batch, few enough that an interruption loses little
-WINDOW = 300  # rounds of the averages just before a change and at the end of ROUNDS_AFTER_CHANGE
+# Number of rounds in each of two averages: just before a change, and at the end of the ROUNDS_AFTER_CHANGE rounds that
+# follow it.
+WINDOW = 300
 ROUNDS_AFTER_CHANGE = 1500  # rounds examined after a change
 CURVE_POINTS = 60
 

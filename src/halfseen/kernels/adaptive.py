@@ -33,7 +33,8 @@ BONUS = 1.4  # standard deviations: the posterior with the higher mean + BONUS·
 MAX_CONTEXT = 1e50
 MAX_GAIN = 1e150  # of a reward for the context; the square of a larger one overflows
 MAX_SQUARED = 1e100  # a variance above which its square, with moments of contexts, may overflow
-LEAST_NOISE = 0.1  # the least share of the noise of an arm that is not explained by the uncertainty of the context
+# At least this share of the noise of an arm is kept when the part due to errors of smoothed contexts is subtracted.
+LEAST_NOISE = 0.1
 
 
 @kernel()
@@ -57,8 +58,8 @@ def kalman_step(b, d, D, Q, R, x, P, y, robust, weights):  # type: ignore[no-unt
     """Update x and P of stream b with dimension d by y (k,), and return the mean squared standardised innovation.
 
     It is NaN if nothing is seen.
-    If a variance exceeds MAX_CONTEXT², because unstable dynamics have not been observed for long, P does not change and
-    x is predicted. If `robust` is true, an entry whose innovation has a weight below 1 is used as if its sensor noise
+    If a variance exceeds MAX_CONTEXT², because unstable dynamics have not been observed for long, P does not change, and
+    x is predicted but not updated. If `robust` is true, an entry whose innovation has a weight below 1 is used as if its sensor noise
     were larger, so that the variance of its innovation is divided by the weight. The weights are written to weights
     (k,).
     """
@@ -373,7 +374,9 @@ def _add_to_lead(b, lead, change):  # type: ignore[no-untyped-def]
 
 @kernel()
 def _learn(b, a, p, mean, cov, c, reward, v):  # type: ignore[no-untyped-def]
-    """Update the posterior of arm a of stream b with a reward of noise variance v, and return its log density + const.
+    """Update the posterior of arm a of stream b with a reward whose noise has variance v.
+
+    Returns the log predictive density of the reward, up to a constant.
 
     A reward on features so large that no digit of cᵀCc is right is ignored (see `learn_rewards`): only the next fit
     learns from it.

@@ -84,7 +84,8 @@ def play_rounds(  # type: ignore[no-untyped-def]
             arms[b, t], rewards[b, t] = a, reward
             gained = learn_one(b, a, mean, cov, at, features, reward / unit, gain)
             if gained < 0.0:
-                refused, until = at, t  # of later streams only the rounds before this one matter
+                # The remaining streams are played only up to the round before, where an earlier refusal may be found.
+                refused, until = at, t
                 break
             log_det[b, a] += gained
     return refused

@@ -53,7 +53,7 @@ def fit_family(
     *,
     fixed_hyperparameters: bool = False,
 ) -> ArmFit:
-    """Compute the Laplace approximation of the posterior of `count` arms, as `fit_rewards` does for numbers.
+    """Compute the Laplace approximation of the posterior of `count` arms, as `fit_rewards` does for Gaussian rewards.
 
     The prior of the parameters is θ_a ~ N((b, 0, ..), Λ), where Λ is ρ for the intercept and a matrix for the slopes.
     Each iteration is a step of Newton's method (iteratively reweighted least squares) and one of EM on b and Λ. The

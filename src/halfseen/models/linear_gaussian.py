@@ -256,8 +256,8 @@ class LinearGaussianModel:
             Observations of n rounds, or of a batch of B series. NaN, None and masked entries are missing. One series
             may be a DataFrame of pandas or polars, whose columns are taken in order.
         elapsed : int or array_like, shape (n,), default 1
-            The number of steps between each round and the one before it, for the first round from x_0. If it is m,
-            nothing was observed in the m − 1 steps in between; 0 is another observation of the same moment. Several
+            The number of steps from the previous round to each round. The first number counts from x_0. If a number is
+            m, nothing was observed in the m − 1 steps in between; 0 is another observation of the same moment. Several
             series must have the same steps.
 
         Returns

@@ -72,7 +72,7 @@ class GeneratedWorld(World):
     def check_repeatable(self, seed: int) -> None:
         """Raise unless two generators with one seed yield the same first rounds.
 
-        They are read in turn, which also finds random numbers that the generators share.
+        The two generators are advanced alternately, which also reveals a random number generator that they share.
         """
         first, second = self.start(seed), self.start(seed)
         for t in range(1, _COMPARED + 1):

@@ -92,7 +92,7 @@ class DaskExecutor(ParallelExecutor):
 
     @contextlib.contextmanager
     def _detecting_lost_scheduler(self) -> Iterator[None]:
-        """Convert the exceptions of a lost scheduler."""
+        """Raise the error 'the scheduler does not answer' in place of Dask's exceptions for a lost scheduler."""
         try:
             yield
         except (OSError, TimeoutError, distributed.client.FuturesCancelledError):

@@ -22,7 +22,9 @@ from halfseen.models.identification.em import DIAGONAL, FIXED
 MEMORY = 30  # pairs of steps and gradients from which L-BFGS estimates the curvature
 DIFFERENCE = 1e-5  # step of the differences of gradients that give the Hessian, in units of z
 LEAST_CURVATURE = 1e-6  # nats per round. Directions that are flatter than this are scaled as if they were not.
-ABOVE_FLOOR = 1e-6  # a covariance at its floor starts this share of the floor above it, because the gradient in z is 0
+# A variance at its lower bound starts above it by this share of the bound, because at the bound itself the gradient in
+# z is 0.
+ABOVE_FLOOR = 1e-6
 PATIENCE = 10  # a round of L-BFGS ends after this many iterations with a gain below the tolerance
 IMPOSSIBLE = 1e10  # the value of the objective where the log-likelihood is not finite
 
