@@ -57,11 +57,10 @@ def weight(error, variance):  # type: ignore[no-untyped-def]
 def kalman_step(b, d, D, Q, R, x, P, y, robust, weights):  # type: ignore[no-untyped-def]
     """Update x and P of stream b with dimension d by y (k,), and return the mean squared standardised innovation.
 
-    It is NaN if nothing is seen.
-    If a variance exceeds MAX_CONTEXT², because unstable dynamics have not been observed for long, P does not change, and
-    x is predicted but not updated. If `robust` is true, an entry whose innovation has a weight below 1 is used as if its sensor noise
-    were larger, so that the variance of its innovation is divided by the weight. The weights are written to weights
-    (k,).
+    It is NaN if nothing is seen. If a variance exceeds MAX_CONTEXT², because unstable dynamics have not been observed
+    for long, P does not change, and x is predicted but not updated. If `robust` is true, an entry whose innovation has
+    a weight below 1 is used as if its sensor noise were larger, so that the variance of its innovation is divided by
+    the weight. The weights are written to weights (k,).
     """
     k = y.shape[0]
     seen, error, white = np.empty(k, np.bool_), np.empty(k), np.empty(k)
