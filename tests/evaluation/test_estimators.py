@@ -216,6 +216,17 @@ def test_rounds_without_a_reward_are_left_out_or_count_as_missing():
     assert counted.summary()["without_reward"] == left_out.summary()["without_reward"] == 1
 
 
+def test_agents_learn_the_reward_that_is_assumed_for_missing_ones():
+    clicks = np.where(np.random.default_rng(3).uniform(size=120) < 0.3, 1.0, np.nan)
+    rng = np.random.default_rng(4)
+    log = {"observation": rng.normal(size=120), "arm": rng.integers(2, size=120), "propensity": np.full(120, 0.5)}
+    assumed = hs.evaluate(log | {"reward": clicks}, "ts-pco", missing=0.0)
+    written = hs.evaluate(log | {"reward": np.nan_to_num(clicks)}, "ts-pco")
+    assert assumed.policies["ts-pco"].values == written.policies["ts-pco"].values
+    assert assumed.log.steps == written.log.steps
+    assert hs.evaluate(assumed.log, "ts-pco", missing=0.0).log.filled == assumed.log.filled == np.isnan(clicks).sum()
+
+
 def greedy_log(n: int = 400) -> dict[str, object]:
     """Return a log in which arm 2 has propensity 0, and arm 1 has propensity 0 in half of the rounds."""
     rng = np.random.default_rng(0)

@@ -401,6 +401,17 @@ def test_a_constant_reward_gives_no_winner():
     assert not study.ok
 
 
+def test_a_reward_for_rows_without_one_reaches_everything():
+    clicks = np.where(np.random.default_rng(3).uniform(size=120) < 0.4, 1.0, np.nan)
+    study = hs.study(small(120, reward=clicks), policy=["ts-pco"], missing=0)
+    written = hs.study(small(120, reward=np.nan_to_num(clicks)), policy=["ts-pco"])
+    assert list(study.answers.values())[:3] == list(written.answers.values())[:3]
+    assert_same_state(study.agent, written.agent)
+    assert study.finding("constant rewards") is None
+    assert study.finding("missing rewards").sentence.endswith("of the decisions have no reward; they count as 0")
+    assert study.evaluation.missing == 0
+
+
 def test_ten_rows():
     study = hs.study(small(10))
     hidden, earned, following, wrong = study.answers.values()

@@ -188,7 +188,7 @@ class Evaluation:
         return {
             "log": self.log.source,
             "decisions": self.log.rounds,
-            "without_reward": int((~self.log.rewarded).sum()),
+            "without_reward": self.log.without_reward,
             "without_reward_counted_as": self.missing,
             "default_rewards": self.log.defaults,
             "arms": self.log.names,
@@ -308,7 +308,8 @@ def evaluate(
         The number of arms, or their names or integers in the order of the propensities, if the log does not contain
         them.
     missing : float, optional
-        The reward that is assumed for decisions without a reward. By default these decisions are left out.
+        The reward that is assumed for decisions without a reward. By default these decisions are left out, and agents
+        that replay the log learn nothing from them.
     intervals : {"hac", "bootstrap"}, optional
         The method for 95 % confidence intervals: HAC standard errors, or a block bootstrap.
     estimators : sequence of str, optional
@@ -402,6 +403,8 @@ def evaluate(
     if scale is not None and not isinstance(scale, bool):
         raise invalid("scale", "True or False", repr(scale))
     decisions = log if isinstance(log, Log) else read_log(log, stream=stream, observed=observed, arms=arms, time=time)
+    if value is not None:
+        decisions = decisions.with_missing_rewards(value)
     scaled = ScaledLog.of(decisions, reward_family) if (decisions.is_table if scale is None else scale) else None
     notes: list[str] = []
     if propensities == "logged" and not decisions.has_propensities:
@@ -410,7 +413,7 @@ def evaluate(
         decisions, note = with_estimated_propensities(decisions)
         notes.append(note)
     policies_by_label = _policies_by_label(policy, decisions)
-    rewards = decisions.rewards if value is None else np.where(decisions.rewarded, decisions.rewards, value)
+    rewards = decisions.rewards
     allowed.check("rewards", rewards)
     rows = ~np.isnan(rewards)
     model = RewardModel(
@@ -439,7 +442,7 @@ def evaluate(
         value,
         intervals,
         notes=(*notes, *_notes(decisions, value), *_findings(decisions, rounds.rewards)),
-        lifts=_lifts(decisions, rewards),
+        lifts=_lifts(decisions),
         estimators=shown,
     )
 
@@ -461,11 +464,11 @@ def _told(policy: Resolved, family: str) -> Resolved:
     return AgentSpec(policy.entry, {FAMILY_OPTION: family} | dict(policy.options), policy.label)
 
 
-def _lifts(log: Log, rewards: Floats) -> tuple[Lift, ...]:
+def _lifts(log: Log) -> tuple[Lift, ...]:
     """Return the lift over control and over holdback, as far as the log has marked decisions with rewards."""
     if log.branches is None:
         return ()
-    moments = [RewardMoments.of(rewards[(log.branches == branch) & ~np.isnan(rewards)]) for branch in range(4)]
+    moments = [RewardMoments.of(log.rewards[(log.branches == branch) & log.rewarded]) for branch in range(4)]
     lifts = (Lift(BRANCHES[branch], moments[CHOOSER], moments[branch]) for branch in (CONTROL, HOLDBACK))
     return tuple(lift for lift in lifts if lift.chooser.count and lift.other.count)
 
@@ -540,7 +543,7 @@ def _progress_of_all(progress: Progress | None, rounds: int, count: int) -> Prog
 def _notes(log: Log, missing: float | None) -> tuple[str, ...]:
     """Return remarks about the log."""
     notes = list(log.notes)
-    without = int((~log.rewarded).sum())
+    without = log.without_reward
     have, are, counted = ("has", "is", "counts") if without == 1 else ("have", "are", "count")
     if without and missing is None:
         notes.append(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -69,6 +69,7 @@ class Log:
     step: str | None = None  # the step of the times of a table, as text, None if there is none
     # Observations without a decision, by the row of the decision after them.
     observed_before: Mapping[int, tuple[LoggedObservation, ...]] = field(default_factory=dict)
+    filled: int = 0  # number of rewards that were assumed for decisions without one
 
     @property
     def rounds(self) -> int:
@@ -77,6 +78,22 @@ class Log:
     @property
     def rewarded(self) -> Mask:
         return ~np.isnan(self.rewards)
+
+    @property
+    def without_reward(self) -> int:
+        """The number of decisions for which no reward was logged."""
+        return self.filled + int((~self.rewarded).sum())
+
+    def with_missing_rewards(self, value: float) -> Log:
+        """Return the log with this reward for every decision without one, which agents learn after the decision."""
+        empty = ~self.rewarded
+        steps: list[LogStep] = []
+        for step in self.steps:
+            steps.append(step)
+            if step.kind is StepKind.DECIDED and empty[step.at]:
+                steps.append(LogStep(StepKind.REWARDED, step.at, value))
+        rewards = np.where(empty, value, self.rewards)
+        return replace(self, rewards=rewards, steps=tuple(steps), filled=self.without_reward)
 
     @property
     def has_propensities(self) -> bool:

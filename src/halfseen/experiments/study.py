@@ -19,7 +19,7 @@ from halfseen.errors import HalfseenError, InvalidInput, invalid
 from halfseen.evaluation import policies
 from halfseen.evaluation.estimators import ENOUGH, PolicyValue
 from halfseen.evaluation.evaluate import ALWAYS, LOGGED, UNIFORM, Evaluation, ReplayedPolicy, evaluate
-from halfseen.evaluation.log import Log, StepKind
+from halfseen.evaluation.log import Log, StepKind, check_finite
 from halfseen.evaluation.propensity_model import with_estimated_propensities
 from halfseen.evaluation.readers import JOURNAL_ENDINGS, read_log
 from halfseen.evaluation.scaled_log import ScaledLog
@@ -431,6 +431,8 @@ def study(
     roles = {"arm": arm, "reward": reward, "propensity": propensity, "time": time}
     given_roles = {role: column for role, column in roles.items() if column is not None}
     table = _read(log, observed, given_roles, arms, stream)
+    if missing is not None:
+        table = table._replace(log=table.log.with_missing_rewards(check_finite("missing", missing)))
     note = None
     if not table.log.has_propensities:
         estimated, note = with_estimated_propensities(table.log)

@@ -72,7 +72,7 @@ def _constant_rewards(log: Log) -> Finding | None:
 
 def _missing_rewards(evaluation: Evaluation) -> Finding | None:
     log = evaluation.log
-    share = float((~log.rewarded).mean())
+    share = log.without_reward / log.rounds
     if share == 0.0:
         return None
     what = (
