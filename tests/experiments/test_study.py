@@ -25,12 +25,13 @@ from halfseen.experiments.study_journal import (
     full_propensities,
     stream_arms,
     stream_name,
+    write_journal,
 )
 from halfseen.journal.journal import open_journal
 from halfseen.journal.transfer import import_streams, read_events
 from halfseen.service.engine.imported_stream import Importer
 from halfseen.service.engine.loaded_stream import fold_stream
-from halfseen.service.schemas import Limits
+from halfseen.service.schemas import DecisionRequest, Limits
 
 ARMS = ["buy", "hold", "sell"]
 
@@ -260,6 +261,79 @@ def test_decisions_go_on_after_an_import(folder, tmp_path):
     decision, version = with_engine(database, go_on)
     assert decision.arm == "buy"
     assert version == len((folder / "study.ndjson").read_text().splitlines()) + 2
+
+
+def dated(minutes, **columns) -> dict[str, np.ndarray]:
+    """Return a log whose decisions were made at these numbers of minutes after the beginning of a day."""
+    when = np.datetime64("2026-01-01T00:00:00") + np.asarray(minutes) * np.timedelta64(60, "s")
+    return small(len(when), **({"time": when} | columns))
+
+
+def with_gaps(rounds: int) -> np.ndarray:
+    return np.cumsum(np.random.default_rng(4).choice([1, 1, 2, 30], size=rounds))
+
+
+def imported(study, tmp_path):
+    """Return the stream that the service has after the import of the study's journal."""
+    write_journal(tmp_path / "s.ndjson", study.log, study.agent, study.models, name=study.name, options=study.options)
+    journal = open_journal(str(tmp_path / "halfseen.db"))
+    try:
+        import_streams(journal, read_events(tmp_path / "s.ndjson"), Importer(Limits(), 0).open_stream)
+        return fold_stream(journal, journal.stream(study.name))
+    finally:
+        journal.close()
+
+
+@pytest.mark.parametrize(
+    ("minutes", "step"),
+    [
+        (with_gaps(160), 60.0),
+        (np.arange(160), 60.0),  # no gaps
+        (with_gaps(160) + np.tile([0.45, 0.55, 0.5], 54)[:160], None),  # time stamps would give other steps
+        (with_gaps(160) // 3, None),  # equal times, which are one step apart
+    ],
+)
+def test_the_service_is_told_of_the_gaps_between_decisions(minutes, step, tmp_path):
+    when = np.datetime64("2026-01-01") + (60 * np.asarray(minutes)).astype(int) * np.timedelta64(1, "s")
+    study = hs.study(small(160, time=when, propensity=None), policy=["uniform"])
+    stream = imported(study, tmp_path)
+    assert_same_state(stream.agent, study.agent)
+    assert stream.spec.step == step
+    assert (stream.tick is None) == (step is None)
+    if step is not None:
+        assert stream.tick == (when[-1] - np.datetime64(0, "s")).astype(int) // 60
+    lines = [json.loads(line) for line in (tmp_path / "s.ndjson").read_text().splitlines()]
+    written = [line.get("elapsed", 1) for line in lines if line["kind"] == "decided"]
+    assert written == (np.ones(160, dtype=int) if study.log.elapsed is None else study.log.elapsed).tolist()
+    assert (study.log.elapsed is None) == (np.diff(minutes).max() == 1)
+
+
+def test_a_stream_with_gaps_takes_time_stamps(tmp_path):
+    study = hs.study(dated(with_gaps(100)), policy=["uniform"], name="shop")
+    assert study.finding("gaps in time").sentence.endswith("as usual, and agents are told of them in steps of 1 minute")
+    study.save(tmp_path)
+    database = str(tmp_path / "halfseen.db")
+    assert run_app(["import", str(tmp_path / "study.ndjson"), "--database", database]) == 0
+    later = str(np.datetime64("2026-01-01T00:00:00") + (with_gaps(100)[-1] + 7) * np.timedelta64(60, "s")) + "Z"
+
+    async def go_on(engine):
+        return await engine.decide("shop", DecisionRequest([0.5], time=later))
+
+    reply = with_engine(database, go_on)
+    expected = module._copy(study.agent).decide([0.5], elapsed=7).expected
+    np.testing.assert_array_equal(reply.expected, expected)
+    assert np.abs(expected - module._copy(study.agent).decide([0.5]).expected).max() > 0.0
+
+
+def test_the_next_decision_is_told_how_much_time_has_passed(monkeypatch):
+    columns = dated([*with_gaps(99), with_gaps(99)[-1] + 40])
+    columns |= {"arm": np.array([*columns["arm"][:-1], None], dtype=object)}
+    told = []
+    decide = module._decide
+    monkeypatch.setattr(module, "_decide", lambda *given: told.append(given[-1]) or decide(*given))
+    study = hs.study(columns, policy=["ts-pco"])
+    assert study.next_decision.is_open
+    assert told == [40]
 
 
 def test_a_journal_can_be_studied_again(folder, study):

@@ -16,6 +16,7 @@ from halfseen.components import Mask
 from halfseen.errors import invalid
 from halfseen.kernels.random import Floats, Ints
 from halfseen.validation import LIMIT, elapsed_steps
+from halfseen.worlds.preparation import Steps
 
 ROUNDING = 1e-6  # allowed error of probabilities
 LEAST_PROPENSITY = 1e-100  # smallest propensity of an arm that was played; the square of its weight is still finite
@@ -66,10 +67,15 @@ class Log:
     features: tuple[str, ...] = ()  # names of the k observed features of a table
     estimated: bool = False  # whether the propensities were estimated
     elapsed: Ints | None = None  # (n,) steps since the decision or observation before, None if all of them are 1
-    step: str | None = None  # the step of the times of a table, as text, None if there is none
+    time_steps: Steps | None = None  # the step of the times of a table, None if they are irregular or too few
     # Observations without a decision, by the row of the decision after them.
     observed_before: Mapping[int, tuple[LoggedObservation, ...]] = field(default_factory=dict)
     filled: int = 0  # number of rewards that were assumed for decisions without one
+
+    @property
+    def step(self) -> str | None:
+        """The step of the times of a table, as text."""
+        return None if self.time_steps is None else self.time_steps.shown
 
     @property
     def rounds(self) -> int:

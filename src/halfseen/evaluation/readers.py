@@ -383,7 +383,7 @@ def _read_table(
         times=times,
         features=tuple(features),
         elapsed=steps.elapsed if steps is not None and steps.has_gaps else None,
-        step=None if steps is None else steps.shown,
+        time_steps=steps,
     )
 
 

@@ -671,9 +671,8 @@ def _next_decision(
     replay, unit = replays[label], 1.0
     if not replay.scales_observations:
         observation, unit = np.append(scaled.scaling.apply(observation), 1.0), scaled.reward_unit
-    decision = _decide(
-        replay.agent, observation, [arm for arm, able in zip(replay.agent.arms, possible, strict=True) if able]
-    )
+    available = [arm for arm, able in zip(replay.agent.arms, possible, strict=True) if able]
+    decision = _decide(replay.agent, observation, available, table.next_elapsed)
     expected = np.asarray(decision.expected) * unit
     scores = np.where(possible & np.isfinite(expected), expected, -np.inf)
     chosen = int(np.argmax(scores if np.isfinite(scores).any() else decision.propensities))
@@ -686,9 +685,9 @@ def _next_decision(
     )
 
 
-def _decide(agent: Agent, observation: Floats, available: list[Arm]) -> Decision:
+def _decide(agent: Agent, observation: Floats, available: list[Arm], elapsed: int) -> Decision:
     """Let a copy of the agent decide, so that the agent itself stays at the end of the log."""
-    return _copy(agent).decide(observation, available=available)
+    return _copy(agent).decide(observation, available=available, elapsed=elapsed)
 
 
 def _identified(agent: Agent) -> dict[str, Any]:

@@ -155,9 +155,14 @@ def _order(table: LoggedTable) -> list[Finding | None]:
         usual = float(np.median(steps))
         gaps = int((steps > LONG_GAP * usual).sum())
         if gaps:
+            told = (
+                "but the times are too irregular for a step, so agents count rounds and not time"
+                if log.time_steps is None
+                else f"and agents are told of them in steps of {log.time_steps.shown}"
+            )
             sentence = (
                 f"{count(gaps, 'gap')} between decisions {'is' if gaps == 1 else 'are'} more than {LONG_GAP:g} times "
-                "as long as usual, but agents count rounds and not time"
+                f"as long as usual, {told}"
             )
             found.append(Finding("gaps in time", gaps, f"{gaps:,}", "0", Verdict.LOOK, sentence))
     return found

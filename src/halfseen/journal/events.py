@@ -165,6 +165,16 @@ class Event(Struct, frozen=True):
         return self.content.key if isinstance(self.content, Decided) else None
 
 
+def step_microseconds(step: float) -> int:
+    """Return a step in microseconds."""
+    return max(1, round(step * 1e6))
+
+
+def tick_at(time: int, step: int) -> int:
+    """Return a time in steps since 1970, rounded to the nearest integer. Both arguments are in microseconds."""
+    return (2 * time + step) // (2 * step)
+
+
 def encode(content: Content) -> str:
     """Encode the content of an event as JSON, from which `decode` restores it exactly."""
     return _ENCODER.encode(content).decode()
