@@ -16,6 +16,7 @@ from settings import assert_same_state
 
 import halfseen as hs
 from halfseen.cli.app import run_app
+from halfseen.evaluation.readers import read_log
 from halfseen.experiments import study as module
 from halfseen.experiments import study_findings
 from halfseen.experiments.logged_table import LoggedTable, read_table
@@ -334,6 +335,59 @@ def test_the_next_decision_is_told_how_much_time_has_passed(monkeypatch):
     study = hs.study(columns, policy=["ts-pco"])
     assert study.next_decision.is_open
     assert told == [40]
+
+
+@pytest.fixture(scope="module")
+def without_propensities(tmp_path_factory):
+    """Return a study of a log without propensities, its folder and a database with its journal."""
+    folder = tmp_path_factory.mktemp("estimated")
+    study = hs.study(small(120, propensity=None), policy=["uniform"], name="shop")
+    study.save(folder)
+    assert run_app(["import", str(folder / "study.ndjson"), "--database", str(folder / "halfseen.db")]) == 0
+    return study, folder
+
+
+@pytest.mark.parametrize("exported", [None, "again.ndjson", "again.parquet"])
+def test_estimated_propensities_are_not_called_logged_by_a_journal(without_propensities, exported):
+    study, folder = without_propensities
+    path = folder / (exported or "study.ndjson")
+    if exported is not None:
+        assert run_app(["export", str(path), "--database", str(folder / "halfseen.db")]) == 0
+    found = hs.evaluate(path, "uniform")
+    assert found.propensities == "estimated"
+    assert found.warnings[0].startswith("propensities were estimated by a logistic regression")
+    assert found.policies["uniform"].values == study.evaluation.policies["uniform"].values
+    with pytest.raises(hs.HalfseenError, match="expected the propensity of every decision, got decisions whose prop"):
+        hs.evaluate(path, propensities="logged")
+    again = hs.study(path, policy=["uniform"])
+    assert again.finding("propensities").shown == "estimated"
+    assert check_journal(again.log) == "the log is a journal already"
+
+
+def test_decisions_of_the_service_after_those_of_a_study_have_their_propensities(without_propensities, tmp_path):
+    _, folder = without_propensities
+    database = str(tmp_path / "halfseen.db")
+    assert run_app(["import", str(folder / "study.ndjson"), "--database", database]) == 0
+
+    async def go_on(engine):
+        decision = await decide(engine, [0.4], name="shop")
+        await reward(engine, decision, 1.0, name="shop")
+        return decision
+
+    decision = with_engine(database, go_on)
+    assert run_app(["export", str(tmp_path / "on.ndjson"), "--database", database]) == 0
+    found = hs.evaluate(tmp_path / "on.ndjson", "uniform")
+    np.testing.assert_array_equal(found.log.propensities[-1], decision.propensities)
+    assert found.warnings[0].startswith("propensities of 120 of 121 decisions were estimated by a logistic regression")
+    assert found.propensities == "estimated"
+
+
+def test_propensities_of_the_arms_not_played_are_not_called_logged_by_a_journal(folder, study):
+    assert study.log.propensities is None
+    again = read_log(folder / "study.ndjson")
+    assert again.propensities is None
+    np.testing.assert_allclose(again.propensity, study.log.propensity)
+    assert not hs.evaluate(again, "uniform").summary()["propensities_of_all_arms"]
 
 
 def test_a_journal_can_be_studied_again(folder, study):

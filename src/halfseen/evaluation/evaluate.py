@@ -407,9 +407,13 @@ def evaluate(
         decisions = decisions.with_missing_rewards(value)
     scaled = ScaledLog.of(decisions, reward_family) if (decisions.is_table if scale is None else scale) else None
     notes: list[str] = []
-    if propensities == "logged" and not decisions.has_propensities:
-        raise invalid(decisions.source, "a column 'propensity'", "none, or an empty one")
-    if propensities == "estimated" or not decisions.has_propensities:
+    if propensities == "logged" and (decisions.estimated or not decisions.has_propensities):
+        expected = "a column 'propensity'" if decisions.is_table else "the propensity of every decision"
+        got = "none, or an empty one" if decisions.is_table else "decisions whose propensities were estimated"
+        raise invalid(decisions.source, expected, got)
+    if propensities == "estimated":
+        decisions = decisions.without_propensities()
+    if not decisions.has_propensities:
         decisions, note = with_estimated_propensities(decisions)
         notes.append(note)
     policies_by_label = _policies_by_label(policy, decisions)

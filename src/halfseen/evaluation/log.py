@@ -20,6 +20,7 @@ from halfseen.worlds.preparation import Steps
 
 ROUNDING = 1e-6  # allowed error of probabilities
 LEAST_PROPENSITY = 1e-100  # smallest propensity of an arm that was played; the square of its weight is still finite
+ESTIMATED = ("all", "others")  # propensities of a journal that were not logged: all, or of the arms not played
 _EMPTY = (type(None), float, int)
 
 
@@ -55,8 +56,8 @@ class Log:
     first_arms: int  # number of arms at the start
     observations: Floats  # (n, k), NaN for entries that were not observed
     played: Ints  # (n,) indices of the arms played
-    propensity: Floats  # (n,) propensity of the arm played, NaN in all rounds if it was not logged
-    propensities: Floats | None  # (n, K) propensities of all arms, None if they were not logged
+    propensity: Floats  # (n,) propensity of the arm played, NaN if it was not logged
+    propensities: Floats | None  # (n, K) propensities of all arms, None if they are not known where `propensity` is
     possible: Mask  # (n, K) the arms that could have been played, as far as the log tells
     rewards: Floats  # (n,), NaN if there is no reward
     defaults: int  # number of rewards that are the default reward of the stream
@@ -65,7 +66,7 @@ class Log:
     notes: tuple[str, ...] = ()  # remarks about columns that had to be encoded, and about times
     times: Floats | None = None  # (n,) in seconds, None if they were not logged
     features: tuple[str, ...] = ()  # names of the k observed features of a table
-    estimated: bool = False  # whether the propensities were estimated
+    estimated: bool = False  # whether propensities were estimated
     elapsed: Ints | None = None  # (n,) steps since the decision or observation before, None if all of them are 1
     time_steps: Steps | None = None  # the step of the times of a table, None if they are irregular or too few
     # Observations without a decision, by the row of the decision after them.
@@ -100,6 +101,10 @@ class Log:
                 steps.append(LogStep(StepKind.REWARDED, step.at, value))
         rewards = np.where(empty, value, self.rewards)
         return replace(self, rewards=rewards, steps=tuple(steps), filled=self.without_reward)
+
+    def without_propensities(self) -> Log:
+        """Return the log as if no propensity had been logged."""
+        return replace(self, propensity=np.full(self.rounds, math.nan), propensities=None)
 
     @property
     def has_propensities(self) -> bool:
@@ -148,6 +153,8 @@ class LogBuilder:
         self._decisions: list[_LoggedDecision] = []
         self._steps: list[LogStep] = []
         self._observed_before: dict[int, list[LoggedObservation]] = {}
+        self._with_propensities: bool | None = None  # whether decisions with a propensity have those of all arms
+        self._others_estimated = False
 
     def index(self, where: str, arm: Any) -> int:
         """Return the index of an arm. Numbers do not match names, and True does not match 1."""
@@ -168,15 +175,27 @@ class LogBuilder:
         available: Any = None,
         branch: Any = None,
         elapsed: Any = None,
+        estimated: Any = None,
     ) -> int:
-        """Add a decision and return its row. `propensity` is None if no propensity was logged."""
+        """Add a decision and return its row. `propensity` is None if no propensity was logged.
+
+        `estimated` says which propensities were not logged, as in a journal. They are not used.
+        """
         entries = self._check_observation(where, observation)
         played = self.index(where, arm)
         logged = math.nan if propensity is None else check_propensity(where, propensity)
         listed = None if propensities is None else self._check_propensities(where, propensities, played, logged)
-        if self._decisions and (listed is None) != (self._decisions[0].propensities is None):
-            got = "a decision without propensities" if listed is None else "a decision with propensities"
-            raise invalid(where, "propensities in all decisions or in none", got)
+        if estimated not in (None, *ESTIMATED):
+            raise invalid(f"{where}, estimated", f"one of {', '.join(ESTIMATED)}", repr(estimated))
+        if estimated == "all":
+            logged, listed = math.nan, None
+        self._others_estimated |= estimated == "others"
+        if not math.isnan(logged):
+            if self._with_propensities is None:
+                self._with_propensities = listed is not None
+            elif self._with_propensities != (listed is not None):
+                got = "a decision without propensities" if listed is None else "a decision with propensities"
+                raise invalid(where, "propensities in all decisions or in none", got)
         possible = [at for at, active in enumerate(self._active) if active]
         if available is not None:
             if not isinstance(available, list) or not available:
@@ -262,7 +281,7 @@ class LogBuilder:
             observations=observations.reshape(n, self.observed or 0),
             played=np.array([one.played for one in self._decisions], dtype=np.int64),
             propensity=np.array([one.propensity for one in self._decisions]),
-            propensities=None if self._decisions[0].propensities is None else propensities,
+            propensities=propensities if self._with_propensities and not self._others_estimated else None,
             possible=possible,
             rewards=rewards,
             defaults=sum(one.is_default for one in self._decisions),

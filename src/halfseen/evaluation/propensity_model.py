@@ -17,23 +17,31 @@ _PENALTY = 1.0  # of the squared coefficients
 
 
 def with_estimated_propensities(log: Log) -> tuple[Log, str]:
-    """Return the log with estimated propensities, and one sentence about them.
+    """Return the log with estimated propensities where none were logged, and one sentence about them.
 
     Arms with an estimate below the floor count as not covered: their propensity is 0 unless they were played.
     """
-    estimated = estimated_propensities(log.observations, log.played, log.possible)
-    played = estimated[np.arange(log.rounds), log.played]
-    raised = float((played < PROPENSITY_FLOOR).mean())
+    unknown = np.isnan(log.propensity)
+    number, played = int(unknown.sum()), log.played[unknown]
+    everywhere = np.arange(number)
+    estimated = estimated_propensities(log.observations[unknown], played, log.possible[unknown])
+    of_played = estimated[everywhere, played]
     covered = np.where(estimated >= PROPENSITY_FLOOR, estimated, 0.0)
-    covered[np.arange(log.rounds), log.played] = propensity = np.maximum(played, PROPENSITY_FLOOR)
+    covered[everywhere, played] = np.maximum(of_played, PROPENSITY_FLOOR)
+    propensity = log.propensity.copy()
+    propensity[unknown] = covered[everywhere, played]
+    propensities = np.zeros((log.rounds, len(log.arms))) if number == log.rounds else log.propensities
+    if propensities is not None:
+        propensities = propensities.copy()
+        propensities[unknown] = covered / covered.sum(axis=1, keepdims=True)
+    whose = "" if number == log.rounds else f" of {number:,} of {log.rounds:,} decisions"
     note = (
-        "propensities were estimated by a logistic regression on the observed columns, so estimates hold only if "
-        "nothing else influenced the choice of arms, and intervals do not include the error of the regression"
+        f"propensities{whose} were estimated by a logistic regression on the observed columns, so estimates hold only "
+        "if nothing else influenced the choice of arms, and intervals do not include the error of the regression"
     )
-    if raised > 0.0:
+    if (raised := float((of_played < PROPENSITY_FLOOR).mean())) > 0.0:
         note += f"; {100 * raised:.2g} % of the arms played had an estimate below {PROPENSITY_FLOOR:g}, which was used"
-    probabilities = covered / covered.sum(axis=1, keepdims=True)
-    return replace(log, propensity=propensity, propensities=probabilities, estimated=True), note
+    return replace(log, propensity=propensity, propensities=propensities, estimated=True), note
 
 
 def estimated_propensities(observations: Floats, played: Ints, possible: Mask) -> Floats:

@@ -72,7 +72,7 @@ def read_log(
             return _read_stream(str(path), _ndjson_events(path), stream, arms)
         if path.stat().st_size == 0:
             raise invalid(str(path), f"a table with {_TABLE_COLUMNS}", "an empty file")
-        if observed is None and time is None and ending in PARQUET_ENDINGS and _is_export(path):
+        if observed is None and time is None and is_journal(path):
             return _read_stream(str(path), iter(_parquet_events(path)), stream, arms)
     columns = log if isinstance(log, Columns) else read_columns(log)
     return _read_table(columns, observed, stream, arms, time)
@@ -133,8 +133,10 @@ def _reject_constant(name: str) -> None:
     raise ValueError(f"{name} is not a JSON number")
 
 
-def _is_export(path: Path) -> bool:
-    """Return whether a Parquet file is an exported journal."""
+def is_journal(path: Path) -> bool:
+    """Return whether a file is an exported journal."""
+    if (ending := file_ending(path)) not in PARQUET_ENDINGS:
+        return ending in JOURNAL_ENDINGS
     try:
         from pyarrow import ArrowException, parquet
     except ImportError as error:
@@ -294,6 +296,7 @@ class _StreamReader:
             available=event.get("available"),
             branch=event.get("branch"),
             elapsed=event.get("elapsed"),
+            estimated=event.get("estimated"),
         )
 
     def _reward(self, where: str, event: dict[str, Any], builder: LogBuilder) -> None:

@@ -21,7 +21,7 @@ from halfseen.evaluation.estimators import ENOUGH, PolicyValue
 from halfseen.evaluation.evaluate import ALWAYS, LOGGED, UNIFORM, Evaluation, ReplayedPolicy, evaluate
 from halfseen.evaluation.log import Log, StepKind, check_finite
 from halfseen.evaluation.propensity_model import with_estimated_propensities
-from halfseen.evaluation.readers import JOURNAL_ENDINGS, read_log
+from halfseen.evaluation.readers import is_journal, read_log
 from halfseen.evaluation.scaled_log import ScaledLog
 from halfseen.experiments import study_findings
 from halfseen.experiments.examine import Examination, examine, plain
@@ -497,12 +497,13 @@ def _read(
     arms: int | Sequence[Arm] | None,
     stream: str | None,
 ) -> LoggedTable:
-    if isinstance(log, str | Path) and file_ending(Path(log)) in JOURNAL_ENDINGS:
-        for role, column in roles.items():
-            raise invalid(role, "nothing, because a journal has no columns", f"'{column}'")
-        return LoggedTable(read_log(log, observed=observed, arms=arms, stream=stream), None, {}, None)
-    if isinstance(log, str | Path) and not Path(log).is_file():
-        raise invalid("log", "an existing file", f"'{log}'")
+    if isinstance(log, str | Path):
+        if not Path(log).is_file():
+            raise invalid("log", "an existing file", f"'{log}'")
+        if is_journal(Path(log)):
+            for role, column in roles.items():
+                raise invalid(role, "nothing, because a journal has no columns", f"'{column}'")
+            return LoggedTable(read_log(log, observed=observed, arms=arms, stream=stream), None, {}, None)
     return read_table(log, observed=observed, roles=roles, arms=arms, stream=stream)
 
 

@@ -87,6 +87,7 @@ def write_journal(path: Any, log: Log, agent: Agent, models: Models, *, name: st
                     available=None if possible.all() else [arms[at] for at in np.flatnonzero(possible)],
                     elapsed=1 if log.elapsed is None else int(log.elapsed[row]),
                     tick=None if ticks is None else int(ticks.of_decisions[row]),
+                    estimated="all" if log.estimated else "others" if log.propensities is None else None,
                 )
                 seq += 1
                 yield Event(seq, now, last, decided)
