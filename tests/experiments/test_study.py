@@ -11,6 +11,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from engine_tools import decide, reward, with_engine
+from evaluation.test_propensity_model import drifting
 from pyarrow import parquet
 from settings import assert_same_state
 
@@ -203,6 +204,16 @@ def test_propensities_are_estimated_where_they_are_missing(table):
     assert "estimates hold only if nothing else influenced the choice of arms" in finding.sentence
     assert "Propensities were estimated" in study.answers["What is wrong with the log?"]
     np.testing.assert_allclose(full_propensities(study.log).sum(axis=1), 1.0)
+
+
+def test_no_policy_is_the_best_if_the_choice_of_arms_changed():
+    table = drifting()
+    study = hs.study(table, policy=["always:0", "always:1"])
+    finding = study.finding("choice of arms")
+    assert str(finding.verdict) == "bad"
+    assert finding.sentence in study.evaluation.notes
+    assert study.best is None
+    assert study.answers["What would have earned most?"].startswith("It cannot be told: no estimate is reliable.")
 
 
 def test_the_interval_of_the_best_is_widened(study):

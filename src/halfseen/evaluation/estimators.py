@@ -49,7 +49,8 @@ class RewardedRounds:
     propensities_known: bool  # whether the propensities of all arms were logged
     predicted: Floats  # (m, K)
     logged: Floats  # (m, K) propensities, or 1 for the arm played and 0 for the others
-    estimated: bool = False  # whether the propensities were estimated
+    estimated: bool = False  # whether propensities were estimated
+    unstable: bool = False  # whether estimated propensities do not hold in some period
     model: RewardModel | None = None  # without it, only the estimators in SHOWN are available
 
     def __len__(self) -> int:
@@ -140,7 +141,16 @@ def rewarded_rounds(log: Log, rewards: Floats, predicted: Floats, model: RewardM
     logged = log.logged_probabilities[rows]
     known = log.propensities is not None
     return RewardedRounds(
-        rewards[rows], played, log.propensity[rows], covered, known, predicted, logged, log.estimated, model
+        rewards[rows],
+        played,
+        log.propensity[rows],
+        covered,
+        known,
+        predicted,
+        logged,
+        log.estimated,
+        log.unstable is not None,
+        model,
     )
 
 
@@ -171,6 +181,8 @@ def policy_value(
             for name, one in terms.items()
         }
     notes = _notes(weights, size, uncovered, rounds, terms["dr"].series)
+    if rounds.unstable and not is_logged:
+        notes.append("the choice of arms changed over time, so the estimated propensities are wrong")
     largest, mean = float(weights.max()), float(weights.mean())
     return PolicyValue(label, values, differences, size, largest, mean, uncovered, tuple(notes), weights, thresholds)
 

@@ -67,6 +67,7 @@ class Log:
     times: Floats | None = None  # (n,) in seconds, None if they were not logged
     features: tuple[str, ...] = ()  # names of the k observed features of a table
     estimated: bool = False  # whether propensities were estimated
+    unstable: str | None = None  # a sentence, if estimated propensities do not hold in some period of the log
     elapsed: Ints | None = None  # (n,) steps since the decision or observation before, None if all of them are 1
     time_steps: Steps | None = None  # the step of the times of a table, None if they are irregular or too few
     # Observations without a decision, by the row of the decision after them.

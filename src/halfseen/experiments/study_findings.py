@@ -101,6 +101,8 @@ def _propensities(log: Log, estimated: str | None) -> list[Finding]:
     found = []
     if estimated is not None:
         found.append(Finding("propensities", 0, "estimated", "logged", Verdict.LOOK, estimated))
+    if log.unstable is not None:
+        found.append(Finding("choice of arms", 0, "changed", "as estimated", Verdict.BAD, log.unstable))
     least = float(log.propensity.min())
     if least < RARE:
         share = float((log.propensity < RARE).mean())
@@ -123,7 +125,7 @@ def _coverage(evaluation: Evaluation) -> Finding:
         sentence = f"every policy has an effective sample size of at least {ENOUGH}"
         return Finding(name, 0, "0", expected, Verdict.FINE, sentence)
     all_poor = len(poor) == len(others)
-    sentence = f"the log covers too little of these policies to judge them (see the notes): {_listed(poor)}"
+    sentence = f"these policies cannot be judged from the log (see the notes): {_listed(poor)}"
     verdict = Verdict.BAD if all_poor else Verdict.LOOK
     return Finding(name, len(poor), f"{len(poor)} of {len(others)}", expected, verdict, sentence)
 
