@@ -564,8 +564,7 @@ def _notes(log: Log, missing: float | None) -> tuple[str, ...]:
             "the log has no propensities of the arms that were not played, so every arm that was ever played counts as "
             "covered in every round"
         )
-    if log.unstable is not None:
-        notes.append(log.unstable)
+    notes += [note for note in (log.unstable, log.order_note) if note is not None]
     return tuple(notes)
 
 

@@ -65,6 +65,7 @@ class Log:
     branches: Ints | None = None  # (n,) marks of guardrails, −1 for none and for decisions before the last change
     notes: tuple[str, ...] = ()  # remarks about columns that had to be encoded, and about times
     times: Floats | None = None  # (n,) in seconds, None if they were not logged
+    perhaps_times: tuple[str, ...] = ()  # columns that could be the time, if none is known to be
     features: tuple[str, ...] = ()  # names of the k observed features of a table
     estimated: bool = False  # whether propensities were estimated
     unstable: str | None = None  # a sentence, if estimated propensities do not hold in some period of the log
@@ -120,6 +121,17 @@ class Log:
     def is_table(self) -> bool:
         """Whether the log was read from a table of one's own, and not from a journal."""
         return bool(self.features)
+
+    @property
+    def order_note(self) -> str | None:
+        """A sentence about the order of the rows of a table if no column is known to be the time."""
+        if not self.is_table or self.times is not None:
+            return None
+        note = "no column is known to be the time, so the order of the rows is taken as the order in time"
+        if self.perhaps_times:
+            names = " or ".join(f"'{name}'" for name in self.perhaps_times)
+            note += f"; if {names} is the time: --time {self.perhaps_times[0]}"
+        return note
 
     @property
     def logged_probabilities(self) -> Floats:

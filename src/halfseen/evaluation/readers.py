@@ -32,6 +32,7 @@ _EXPORT_COLUMNS = {"stream", "seq", "id", "observation", "available", "arm", "pr
 _TABLE_COLUMNS = "the columns arm, reward and the observed columns"
 _IN_JOURNALS = {"observed": "observations", "time": "its events in order"}
 _TIME = "time"
+LIKE_TIMES = ("time", "timestamp", "ts", "when", "date", "datetime")  # names of times in lower case
 # Columns with a meaning of their own, which are not observed and are not the time unless they are named.
 RESERVED = {
     "arm", "reward", "propensity", _TIME, "propensities", "reward_time", "available", "stream", "how", "folded",
@@ -82,9 +83,19 @@ def time_column(columns: Columns, observed: Sequence[str] | None) -> str | None:
     """Return the column "time" or, if there is none, the only column of dates that is not observed."""
     if _TIME in columns.names:
         return _TIME
-    taken = {*RESERVED, *(observed or ())}
-    dates = [name for name in columns.names if name not in taken and are_dates(columns.as_given(name))]
+    dates = _dates(columns, observed)
     return dates[0] if len(dates) == 1 else None
+
+
+def _dates(columns: Columns, observed: Sequence[str] | None) -> list[str]:
+    taken = {*RESERVED, *(observed or ())}
+    return [name for name in columns.names if name not in taken and are_dates(columns.as_given(name))]
+
+
+def perhaps_times(columns: Columns) -> tuple[str, ...]:
+    """Return the columns that could be the time: dates, and columns with such a name."""
+    like_times = (name for name in columns.names if name.lower() in LIKE_TIMES)
+    return tuple(dict.fromkeys([*_dates(columns, None), *like_times]))
 
 
 def _arm_names(arms: Any) -> list[Arm]:
@@ -384,6 +395,7 @@ def _read_table(
         builder.finish(),
         notes=tuple(notes),
         times=times,
+        perhaps_times=perhaps_times(columns) if times is None else (),
         features=tuple(features),
         elapsed=steps.elapsed if steps is not None and steps.has_gaps else None,
         time_steps=steps,

@@ -11,7 +11,7 @@ import numpy as np
 from halfseen.agents.arms import Arm
 from halfseen.errors import HalfseenError, InvalidInput, invalid
 from halfseen.evaluation.log import Log
-from halfseen.evaluation.readers import RESERVED, read_log, time_column
+from halfseen.evaluation.readers import RESERVED, perhaps_times, read_log, time_column
 from halfseen.kernels.random import Floats, Ints
 from halfseen.validation import is_missing
 from halfseen.worlds.columns import Columns, are_texts, read_columns
@@ -78,7 +78,12 @@ def read_table(
         arms=_numbered(cells) if arms is None else arms,
         stream=stream,
     )
-    log = replace(log, notes=(*notes, *log.notes), features=tuple(features))
+    log = replace(
+        log,
+        notes=(*notes, *log.notes),
+        features=tuple(features),
+        perhaps_times=perhaps_times(columns) if time is None else (),
+    )
     if next_row is None:
         return LoggedTable(log, time, left_out, None)
     steps = None if seconds is None else infer_steps(seconds[order], "time", dates=False)[0]

@@ -16,7 +16,6 @@ from halfseen.statistics.time_series import power_of_two
 FEW_ROWS, LEAST_ROWS = 200, 50  # with fewer rows, estimates are rough, or say nothing
 RARE = 0.01  # a smaller propensity makes large weights
 LONG_GAP = 10.0  # times the median step between decisions
-LIKE_TIMES = ("time", "timestamp", "ts", "when", "date", "datetime")  # names in lower case
 LIKE_THE_REWARD = 0.99  # correlation of a column that is probably not known before the reward
 LEAST_STEPS = 20  # steps of which a median is taken
 _LISTED = 5  # names in one sentence
@@ -134,12 +133,8 @@ def _order(table: LoggedTable) -> list[Finding | None]:
     log, times = table.log, table.log.times
     found: list[Finding | None] = []
     if times is None:
-        if log.is_table:
-            sentence = "there is no column of times, so the order of the rows is taken as the order in time"
-            names = (*log.features, *table.left_out)
-            if perhaps := next((name for name in names if name.lower() in LIKE_TIMES), None):
-                sentence += f"; if '{perhaps}' is the time: --time {perhaps}"
-            found.append(Finding("times", 0, "none", "a column", Verdict.LOOK, sentence))
+        if log.order_note is not None:
+            found.append(Finding("times", 0, "none", "a column", Verdict.LOOK, log.order_note))
         return found
     for note in log.notes:
         if note.endswith("have been sorted"):
