@@ -518,6 +518,49 @@ def test_findings(columns, name, verdict, sentence):
     assert (sentence[1:] in study_findings.answer(tuple(found.values()))) == (verdict != "fine")
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["id", "key", "costs", "clock", "expected", "round", "seq", "reward_seq", "folded", "how", "branch", "stream",
+     "available", "propensities"],
+)  # fmt: skip
+def test_columns_of_a_table_that_have_names_of_journals_are_context(name):
+    assert read(small() | {name: np.arange(60) % 7}).log.features == ("y", name)
+    texts = np.array(["north", "south", "west"] * 20)
+    if name != "stream":
+        assert read(small() | {name: texts}).log.features == ("y", f"{name}=south", f"{name}=west")
+        return
+    with pytest.raises(hs.HalfseenError, match="or 'stream' among the observed columns if it is part of the context"):
+        read(small(stream=texts))
+    found = read_table(small(stream=texts), observed=["y", "stream"], roles={}, arms=None, stream=None)
+    assert found.log.features == ("y", "stream=south", "stream=west")
+    one = read_table(small(stream=texts), observed=None, roles={}, arms=None, stream="west")
+    assert (one.log.rounds, one.log.features) == (20, ("y",))
+
+
+def test_columns_with_the_data_of_journals_are_no_context():
+    lists = [[0.5, 0.5]] * 60
+    data = {"branch": ["chooser", "floor"] * 30, "how": ["given"] * 60, "folded": [True] * 60, "propensities": lists}
+    log = read(small() | data).log
+    assert log.features == ("y",)
+    assert log.branches is not None
+    assert log.propensities is not None
+
+
+def test_a_column_that_only_tells_rows_apart_is_left_out_and_that_is_said():
+    found = findings(read(small(id=np.random.default_rng(0).permutation(60))))
+    assert found["columns left out"].sentence == (
+        "column 'id' is not used: it has another value in every row; if it is part of the context, give it another name"
+    )
+
+
+def test_a_shuffled_file_with_row_numbers_is_the_sorted_file():
+    order = np.random.default_rng(0).permutation(60)
+    sorted_rows = small(number=np.arange(60))
+    shuffled = read({name: column[order] for name, column in sorted_rows.items()})
+    assert shuffled.left_out == read(sorted_rows).left_out == {"number": "its values are row numbers"}
+    np.testing.assert_array_equal(shuffled.log.observations, read(sorted_rows).log.observations)
+
+
 def test_arms_that_were_never_logged():
     given = small(arm=np.array(["a", "b"] * 30))
     table = read_table(given, observed=None, roles={}, arms=["a", "b", "c"], stream=None)
@@ -580,6 +623,7 @@ def test_ten_rows():
         ({"y": np.zeros(59)}, "expected columns of the same length"),
         ({name: [] for name in small()}, "the table: expected at least one decision, but the table has no rows"),
         ({"propensity": np.where(np.arange(60) == 4, np.nan, 0.5)}, "row 5, propensity: .* got an empty cell"),
+        ({"arm": np.where(np.arange(60) == 4, np.inf, 1.0)}, "row 5, arm: expected a name or a whole number, got inf"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_line(columns, message):
