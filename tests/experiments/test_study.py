@@ -34,6 +34,7 @@ from halfseen.journal.transfer import import_streams, read_events
 from halfseen.service.engine.imported_stream import Importer
 from halfseen.service.engine.loaded_stream import fold_stream
 from halfseen.service.schemas import DecisionRequest, Limits
+from halfseen.statistics.distributions import student_quantile
 
 ARMS = ["buy", "hold", "sell"]
 
@@ -220,6 +221,8 @@ def test_the_interval_of_the_best_is_widened(study):
     one = study.evaluation.policies["ts-pco"]
     gain = one.differences["dr"]
     assert module._simultaneous(one, 1).low == pytest.approx(gain.low)
+    sevenfold = student_quantile(1 - 0.025 / 7, one.freedom) / student_quantile(0.975, one.freedom)
+    assert gain.value - module._simultaneous(one, 7).low == pytest.approx(sevenfold * (gain.value - gain.low))
     wider = module._simultaneous(one, 7)
     assert wider.low < gain.low < gain.high < wider.high
 
@@ -551,6 +554,15 @@ def test_a_column_that_only_tells_rows_apart_is_left_out_and_that_is_said():
     assert found["columns left out"].sentence == (
         "column 'id' is not used: it has another value in every row; if it is part of the context, give it another name"
     )
+
+
+def test_the_history_grows_with_the_number_of_columns():
+    rng = np.random.default_rng(0)
+    wide = small(30) | {f"c{number}": rng.normal(size=30) for number in range(130)}
+    assert hs.study(wide, policy=["uniform"]).options == {"history": 24 * 131}
+    assert hs.study(small(30), policy=["uniform"]).options == {"history": 3000}
+    with pytest.raises(hs.HalfseenError, match="history: expected an integer of at least 3144, got 3000"):
+        hs.study(wide, policy=["uniform"], history=3000)
 
 
 def test_a_shuffled_file_with_row_numbers_is_the_sorted_file():

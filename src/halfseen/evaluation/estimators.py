@@ -92,6 +92,8 @@ class PolicyValue:
         The importance weights of the m rewarded rounds.
     thresholds : dict of str to float
         The largest weight of "switch_dr" and "clipped_dr", inf if all weights are used.
+    freedom : float
+        The degrees of freedom of the interval of ``differences["dr"]``, inf if it is not Student's interval.
     """
 
     label: str
@@ -104,6 +106,7 @@ class PolicyValue:
     notes: tuple[str, ...]
     weights: Floats
     thresholds: dict[str, float]
+    freedom: float = np.inf
 
     @property
     def sure(self) -> bool:
@@ -172,6 +175,7 @@ def policy_value(
     logged = terms if is_logged else _terms(rounds, rounds.logged, np.ones(len(rounds)), robust)[0]
     size = effective_size(weights)
     uncovered = float((probabilities * ~rounds.covered).sum(axis=1).mean())
+    freedom = np.inf
     if intervals == "bootstrap" and len(rounds) >= _FEWEST[0] and size >= _FEWEST[1]:
         values, differences = _bootstrap_estimates(rounds, weights, terms, logged, seed)
     else:
@@ -180,11 +184,16 @@ def policy_value(
             name: _hac_estimate(one.value - logged[name].value, one.series - logged[name].series, size)
             for name, one in terms.items()
         }
+        if np.isfinite(differences["dr"].low):
+            gain = terms["dr"].series - logged["dr"].series
+            freedom = _degrees_of_freedom(gain, conservative_error(gain), size)
     notes = _notes(weights, size, uncovered, rounds, terms["dr"].series)
     if rounds.unstable and not is_logged:
         notes.append("the choice of arms changed over time, so the estimated propensities are wrong")
     largest, mean = float(weights.max()), float(weights.mean())
-    return PolicyValue(label, values, differences, size, largest, mean, uncovered, tuple(notes), weights, thresholds)
+    return PolicyValue(
+        label, values, differences, size, largest, mean, uncovered, tuple(notes), weights, thresholds, freedom
+    )
 
 
 def effective_size(weights: Floats) -> float:
@@ -202,18 +211,22 @@ def hac_estimate(series: Floats, size: float) -> Estimate:
 
 
 def _hac_estimate(value: float, series: Floats, size: float) -> Estimate:
-    """Return the value with Student's interval and the HAC standard error of the mean of a series.
+    """Return the value with Student's interval and the HAC standard error of the mean of a series."""
+    if np.isnan(value) or len(series) < _FEWEST[0] or size < _FEWEST[1]:
+        return Estimate(value, np.nan, np.nan)
+    error = conservative_error(series)
+    half = float(student_quantile(0.5 + CONFIDENCE / 2, _degrees_of_freedom(series, error, size))) * error
+    return Estimate(value, value - half, value + half)
+
+
+def _degrees_of_freedom(series: Floats, error: float, size: float) -> float:
+    """Return the degrees of freedom of a HAC standard error.
 
     The standard error is itself estimated. For an autoregression of order 1, it is as uncertain as that of n_e/2
     independent numbers, where n_e independent rounds would have the same standard error. So there are at most n_e/2
     degrees of freedom.
     """
-    if np.isnan(value) or len(series) < _FEWEST[0] or size < _FEWEST[1]:
-        return Estimate(value, np.nan, np.nan)
-    error = conservative_error(series)
-    freedom = min(size - 1.0, max(_FEWEST[1], 0.5 * independent_rounds(series, error)))
-    half = float(student_quantile(0.5 + CONFIDENCE / 2, freedom)) * error
-    return Estimate(value, value - half, value + half)
+    return min(size - 1.0, max(_FEWEST[1], 0.5 * independent_rounds(series, error)))
 
 
 def independent_rounds(series: Floats, error: float) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from halfseen.agents.arms import Arm
-from halfseen.agents.catalogue import FAMILY_OPTION, AgentSpec, agent_spec
+from halfseen.agents.catalogue import FAMILY_OPTION, AgentSpec, is_triple
 from halfseen.agents.guardrails import BRANCHES, CHOOSER, CONTROL, HOLDBACK
 from halfseen.errors import invalid, unknown
 from halfseen.evaluation import policies
@@ -482,7 +483,7 @@ def _policies_by_label(policy: Any, log: Log) -> dict[str, Resolved]:
     if policy is None:
         each = [f"{ALWAYS}:{arm}" for arm in log.names] if len(log.arms) <= _EACH_ARM_UP_TO else []
         policy = [UNIFORM, *each]
-    alone = isinstance(policy, str | AgentSpec) or callable(policy)
+    alone = isinstance(policy, str | AgentSpec) or callable(policy) or is_triple(policy)
     given = [policy] if alone or not isinstance(policy, Iterable) else list(policy)
     found: dict[str, Resolved] = {}
     for one in given:
@@ -494,11 +495,12 @@ def _policies_by_label(policy: Any, log: Log) -> dict[str, Resolved]:
             if one.startswith(f"{ALWAYS}:"):
                 policies.check_arm(log, one.partition(":")[2])
         elif isinstance(one, str | AgentSpec):
-            resolved = agent_spec(one)
+            resolved = policies.agent_to_replay(one)
             label = resolved.label
-        elif callable(one):
+        elif callable(one) and not inspect.isclass(one):
             label = str(getattr(one, "__name__", type(one).__name__))
         else:
+            policies.check_no_class(one)
             raise invalid("policy", "'uniform', 'always:ARM', 'logged', an agent or a function", repr(one))
         if label in found:
             raise invalid("policy", "every policy once", f"'{label}' twice")

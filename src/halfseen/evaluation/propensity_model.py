@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from scipy import optimize, special, stats
+from scipy import optimize, special
 
 from halfseen.components import Mask
 from halfseen.evaluation.log import Log
 from halfseen.evaluation.reward_model import BLOCKS, standardised, time_blocks
 from halfseen.kernels.random import Floats, Ints
+from halfseen.statistics.distributions import chi2_sf
 
 PROPENSITY_FLOOR = 0.01  # smaller estimates of the propensity of an arm that was played count as this
 _PENALTY = 1.0  # of the squared coefficients
@@ -69,7 +70,7 @@ def changed_shares(log: Log, rows: Mask) -> str | None:
     tested = np.append(np.ones(common.sum(), dtype=np.bool_), cells[1][:, -1].min() >= _LEAST_EXPECTED)
     statistic = (((cells[0] - cells[1]) ** 2)[:, tested] / cells[1][:, tested]).sum()
     freedom = (len(blocks) - 1) * (tested.sum() - 1)
-    if freedom == 0 or stats.chi2.sf(statistic, freedom) >= _CHANCE:
+    if freedom == 0 or chi2_sf(statistic, freedom) >= _CHANCE:
         return None
     deviations = np.where(common, np.abs(found - expected) / np.sqrt(np.maximum(expected, 1.0)), 0.0)
     block, arm = np.unravel_index(int(np.argmax(deviations)), deviations.shape)
