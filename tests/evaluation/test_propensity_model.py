@@ -113,7 +113,7 @@ def test_a_choice_of_arms_that_changed_over_time_makes_estimates_unsure(arms):
     assert found.policies["logged"].sure
     for label in ("uniform", "always:1"):
         assert not found.policies[label].sure
-        assert found.policies[label].notes[-1].startswith("the choice of arms changed over time")
+        assert found.policies[label].notes[0].startswith("the choice of arms changed over time")
     table = drifting(arms=arms)
     share = np.where(np.arange(1000) < 500, 0.9, 0.1)
     if arms == 2:

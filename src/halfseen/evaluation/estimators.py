@@ -187,9 +187,8 @@ def policy_value(
         if np.isfinite(differences["dr"].low):
             gain = terms["dr"].series - logged["dr"].series
             freedom = _degrees_of_freedom(gain, conservative_error(gain), size)
-    notes = _notes(weights, size, uncovered, rounds, terms["dr"].series)
-    if rounds.unstable and not is_logged:
-        notes.append("the choice of arms changed over time, so the estimated propensities are wrong")
+    unstable = rounds.unstable and not is_logged  # what was logged has no weights
+    notes = _notes(weights, size, uncovered, rounds, terms["dr"].series, unstable=unstable)
     largest, mean = float(weights.max()), float(weights.mean())
     return PolicyValue(
         label, values, differences, size, largest, mean, uncovered, tuple(notes), weights, thresholds, freedom
@@ -358,9 +357,13 @@ def _bootstrap_estimates(
     )
 
 
-def _notes(weights: Floats, size: float, uncovered: float, rounds: RewardedRounds, series: Floats) -> list[str]:
+def _notes(
+    weights: Floats, size: float, uncovered: float, rounds: RewardedRounds, series: Floats, *, unstable: bool
+) -> list[str]:
     """Return one sentence for each reason not to trust the intervals. `series` has the terms of "dr"."""
     notes = []
+    if unstable:
+        notes.append("the choice of arms changed over time, so the estimated propensities are wrong")
     if uncovered > UNCOVERED:
         least = "" if rounds.propensities_known else "at least "
         small = f"an estimated propensity below {PROPENSITY_FLOOR:g}"
@@ -381,7 +384,8 @@ def _notes(weights: Floats, size: float, uncovered: float, rounds: RewardedRound
         )
     mean = hac_mean(weights)
     if (
-        uncovered <= UNCOVERED
+        not unstable
+        and uncovered <= UNCOVERED
         and size >= ENOUGH
         and abs(mean.value - 1.0) > _MOST_ERRORS * mean.standard_error + _NEGLIGIBLE_ERROR
     ):
