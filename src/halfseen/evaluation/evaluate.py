@@ -319,7 +319,7 @@ def evaluate(
     propensities : {"logged", "estimated"}, optional
         Where propensities come from. With "estimated", a multinomial logistic regression on the observed columns
         estimates them, by cross-fitting on blocks of time, and estimates below 0.01 count as 0.01. By default they are
-        estimated only if the log has none. A note says so.
+        estimated only for decisions of which none was logged. Notes say so, and whether they hold over time.
     regularisation : float, optional
         The ridge penalty of the reward model of the direct method and of the doubly robust estimators.
     reward_family : {"gaussian", "binary", "count"}, optional
@@ -329,7 +329,7 @@ def evaluate(
         The column of a table with the time of each row, as dates or numbers. The default is the column "time" or, if
         there is none, the only column of dates, which a note names. Rows that are not in order of time are sorted, and
         a note says so. The usual difference between neighbouring times is a step, and agents are told how many steps
-        have passed. Without such a column, the order of the rows is the order in time.
+        have passed. Without such a column, the order of the rows is the order in time, and a note says so.
     scale : bool, optional
         Whether agents receive scaled columns, an intercept and scaled rewards, as in an experiment on a table
         (`halfseen.worlds.recorded`). `adaptive` scales them itself. The default is True for a table, and False for an
