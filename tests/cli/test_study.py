@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from experiments.test_study import small
 
@@ -39,6 +41,20 @@ def test_errors_are_one_line(csv, capsys):
     assert run_app(["study", "nothing.csv"]) == 2
     assert "log: expected an existing file, got 'nothing.csv'" in capsys.readouterr().err
     assert not (csv / "study").exists()
+
+
+@pytest.mark.parametrize("command", ["evaluate", "study"])
+def test_registered_agents_can_be_imported(csv, command, capsys, monkeypatch):
+    monkeypatch.setattr("sys.path", list(sys.path))
+    monkeypatch.setattr("halfseen.experiments.study.Study._page", lambda *_: "<p>tested elsewhere, because it is slow")
+    file = f"triples_for_{command}.py"  # a module is imported only once
+    (csv / file).write_text(
+        "import halfseen as hs\nfrom halfseen.choosers.ucb import Ucb\nfrom halfseen.estimators.lagged import Lagged\n"
+        "from halfseen.learners.ridge import Ridge\nhs.register('my-lag-ucb', (Lagged, Ridge, Ucb))\n"
+    )
+    columns = ["--observed", "y", "--policy", "my-lag-ucb:lags=2", "--import", file]
+    assert run_app([command, "log.csv", *columns]) == 0
+    assert "my-lag-ucb:lags=2" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("command", ["health", "run"])

@@ -23,6 +23,7 @@ from halfseen.evaluation.estimators import (
 from halfseen.evaluation.policies import uniform
 from halfseen.evaluation.readers import read_log
 from halfseen.evaluation.reward_model import RewardModel
+from halfseen.statistics.distributions import student_quantile
 from halfseen.statistics.time_series import hac_mean
 
 TINY = {
@@ -214,6 +215,34 @@ def test_rounds_without_a_reward_are_left_out_or_count_as_missing():
     assert counted.policies["always:1"].values["ips"].value == pytest.approx((-1 * 4 - 2 * 1.25) / 4)
     assert counted.warnings[0] == "1 decision of 4 has no reward and counts as -1"
     assert counted.summary()["without_reward"] == left_out.summary()["without_reward"] == 1
+
+
+def test_agents_learn_the_reward_that_is_assumed_for_missing_ones():
+    clicks = np.where(np.random.default_rng(3).uniform(size=120) < 0.3, 1.0, np.nan)
+    rng = np.random.default_rng(4)
+    log = {"observation": rng.normal(size=120), "arm": rng.integers(2, size=120), "propensity": np.full(120, 0.5)}
+    assumed = hs.evaluate(log | {"reward": clicks}, "ts-pco", missing=0.0)
+    written = hs.evaluate(log | {"reward": np.nan_to_num(clicks)}, "ts-pco")
+    assert assumed.policies["ts-pco"].values == written.policies["ts-pco"].values
+    assert assumed.log.steps == written.log.steps
+    assert hs.evaluate(assumed.log, "ts-pco", missing=0.0).log.filled == assumed.log.filled == np.isnan(clicks).sum()
+
+
+def test_the_degrees_of_freedom_are_those_of_the_interval(monkeypatch):
+    used = []
+    monkeypatch.setattr(
+        "halfseen.evaluation.estimators.student_quantile",
+        lambda probability, freedom: used.append(freedom) or student_quantile(probability, freedom),
+    )
+    rng = np.random.default_rng(1)
+    noise = rng.normal(size=400)
+    for t in range(1, 400):
+        noise[t] += 0.9 * noise[t - 1]
+    log = {"observation": noise, "arm": rng.integers(2, size=400), "propensity": np.full(400, 0.5), "reward": noise}
+    one = hs.evaluate(log, "always:1").policies["always:1"]
+    assert one.freedom in used
+    assert one.freedom < one.effective_size - 1
+    assert np.isinf(hs.evaluate(log, "always:1", intervals="bootstrap").policies["always:1"].freedom)
 
 
 def greedy_log(n: int = 400) -> dict[str, object]:

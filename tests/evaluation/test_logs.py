@@ -437,6 +437,55 @@ def test_the_only_column_of_dates_is_the_time():
     assert ragged.times is not None
 
 
+PLAIN = {
+    "y": [0.1, 0.2, 0.3, 0.4], "arm": ["a", "b", "a", "b"], "propensity": [0.5] * 4, "reward": [1.0, 0.0, 2.0, 1.0],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["branch", "stream", "available", "how", "folded", "propensities", "id", "costs"])
+def test_an_observed_column_has_no_other_meaning(name):
+    table = PLAIN | {name: [3.0, 1.0, 2.0, 3.0]}
+    log = read_log(table, observed=["y", name])
+    assert log.observations[:, 1].tolist() == [3.0, 1.0, 2.0, 3.0]
+    assert log.possible.all()
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"available": [2, 1, 2, 2]}, "column 'available', row 1: expected a list of arms, got 2"),
+        ({"available": ["x", "[]", "", ""]}, "column 'available', row 1: expected a list of arms, got 'x'"),
+        ({"propensities": [0.2, 1.0, 0.5, 0.1]}, "column 'propensities', row 1: expected a list such as .*, got 0.2"),
+        ({"stream": ["web", "app"] * 2}, "one of the streams web, app, or 'stream' among the observed columns if"),
+        ({"arm": [True, False] * 2}, "row 1, arm: expected a name or a whole number, got True"),
+        ({"arm": [1, 0.5, 1, 1]}, "row 2, arm: expected a name or a whole number, got 0.5"),
+        ({"arm": [0.0, np.inf, 1, 1]}, "row 2, arm: expected a name or a whole number, got inf"),
+        ({"arm": np.arange(4).astype("M8[D]")}, "row 1, arm: expected a name or a whole number, got 1970-01-01"),
+        ({"arm": ["a", 1, "a", 1]}, "row 2: expected names of arms in all rows or numbers in all rows, got 1"),
+        ({"arm": ["a", 1, "a", 0.5], "time": [4, 3, 2, 1]}, "row 4, arm: expected a name or a whole number, got 0.5"),
+    ],
+)  # fmt: skip
+def test_cells_that_are_no_arms_and_no_lists_are_named(columns, message):
+    with pytest.raises(HalfseenError, match=message) as refused:
+        read_log(PLAIN | columns, observed=["y"])
+    assert "\n" not in str(refused.value)
+
+
+def test_spaces_around_a_name_do_not_make_another_arm():
+    table = PLAIN | {"arm": ["a", "b ", " a", "b"], "available": [["a", "b"], ["a ", "b"], ["a"], None]}
+    log = read_log(table, observed=["y"])
+    assert log.arms == ("a", "b")
+    assert log.played.tolist() == [0, 1, 0, 1]
+    assert log.possible.tolist() == [[True, True], [True, True], [True, False], [True, True]]
+
+
+@pytest.mark.parametrize("form", [pd.DataFrame, pl.DataFrame, pa.table, dict])
+def test_lists_in_every_form_of_table(form):
+    lists = {"propensities": [[0.5, 0.5]] * 4, "available": [["a", "b"]] * 4}
+    log = read_log(form(PLAIN | lists), observed=["y"], arms=["a", "b"])
+    assert log.propensities.tolist() == [[0.5, 0.5]] * 4
+
+
 def test_a_table_without_rows_is_refused():
     with pytest.raises(HalfseenError, match="the table: expected at least one decision, but the table has no rows"):
         read_log({"observation": [], "arm": [], "reward": []})

@@ -11,10 +11,13 @@ from evaluation.logs import agent_events, write
 from settings import ARMS, OBSERVED, assert_same_state, make_small, simulate_rounds, small_options
 
 import halfseen as hs
+from halfseen.choosers.thompson import Thompson
 from halfseen.errors import HalfseenError
+from halfseen.estimators.observed import Observed
 from halfseen.evaluation import policies
 from halfseen.evaluation.log import Log, LogBuilder, StepKind
 from halfseen.evaluation.readers import read_log
+from halfseen.learners.ridge import Ridge
 
 AGENTS = [name for name, entry in hs.catalog().items() if not entry.reveals_context]
 
@@ -180,6 +183,47 @@ def test_a_log_of_clicks_is_evaluated_with_its_family():
     assert told.policies["ts-pco"].values["dr"].value > told.policies["uniform"].values["dr"].value
     as_numbers = hs.evaluate(log, "ts-pco")
     assert as_numbers.policies["ts-pco"].values["ips"].value != told.policies["ts-pco"].values["ips"].value
+
+
+def test_clicks_are_not_scaled_for_an_agent_that_expects_clicks():
+    log = clicks_log()
+    told = hs.evaluate(log, ["glm-ts", "ts-pco:reward_family=binary"], reward_family="binary")
+    by_default = hs.evaluate(log, ["glm-ts", "ts-pco:reward_family=binary"])
+    for label, one in told.policies.items():
+        np.testing.assert_array_equal(one.weights, by_default.policies[label].weights)
+    numbers = log | {"reward": np.where(np.arange(len(log["reward"])) == 9, 3.5, log["reward"])}
+    with pytest.raises(hs.HalfseenError, match=r"from 0 to 1, because the reward family is 'binary', got 3\.5$"):
+        hs.evaluate(numbers, "glm-ts")
+
+
+class Mine:
+    """An agent of one's own."""
+
+    def decide(self, observation):
+        return 0
+
+    def learn(self, round, reward):
+        pass
+
+
+@pytest.mark.parametrize("call", [hs.evaluate, hs.study])
+@pytest.mark.parametrize(
+    "policy",
+    [Mine, Mine(), hs.AgentSpec(Mine), "of-mine", (Observed, Ridge, Thompson),
+     hs.AgentSpec((Observed, Ridge, Thompson))],
+)  # fmt: skip
+def test_agents_that_cannot_replay_a_log_are_refused_with_advice(call, policy):
+    hs.register("of-mine", Mine)
+    line = r"^policy: expected an agent of the catalogue, to which hs.register adds triples of components \(a class"
+    with pytest.raises(hs.HalfseenError, match=line) as refused:
+        call(clicks_log(50), policy=[policy])
+    assert "\n" not in str(refused.value)
+
+
+def test_a_registered_triple_replays_a_log():
+    hs.register("a-triple", (Observed, Ridge, Thompson))
+    found = hs.evaluate(clicks_log(100), ["a-triple", "ts-pco"])
+    assert found.policies["a-triple"].values == found.policies["ts-pco"].values
 
 
 def test_logged_rewards_outside_of_the_family_are_refused():

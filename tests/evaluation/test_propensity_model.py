@@ -95,6 +95,46 @@ def test_a_log_without_propensities_is_evaluated_with_estimates_and_says_so():
         hs.evaluate(table, rule, propensities="guessed")
 
 
+def drifting(rounds: int = 1000, arms: int = 2, seed: int = 0):
+    """Return a log in which arm 1 is played less and less often while all rewards fall, and no arm is better."""
+    rng = np.random.default_rng(seed)
+    share = np.where(np.arange(rounds) < rounds // 2, 0.9, 0.1)
+    arm = np.where(rng.uniform(size=rounds) < share, 1, rng.integers(2, arms + 1, size=rounds) % arms)
+    level = np.linspace(2.0, 0.0, rounds)
+    return {"observation": rng.normal(size=rounds), "arm": arm, "reward": level + rng.normal(size=rounds)}
+
+
+@pytest.mark.parametrize("arms", [2, 30])
+def test_a_choice_of_arms_that_changed_over_time_makes_estimates_unsure(arms):
+    found = hs.evaluate(drifting(arms=arms), ["uniform", "always:1"])
+    (note,) = (line for line in found.notes if "changed over time" in line)
+    assert note.startswith("estimated propensities do not hold, because the choice of arms changed over time")
+    assert "'1' was played in " in note
+    assert found.policies["logged"].sure
+    for label in ("uniform", "always:1"):
+        assert not found.policies[label].sure
+        assert found.policies[label].notes[0].startswith("the choice of arms changed over time")
+    table = drifting(arms=arms)
+    share = np.where(np.arange(1000) < 500, 0.9, 0.1)
+    if arms == 2:
+        known = table | {"propensity": np.where(table["arm"] == 1, share, 1.0 - share)}
+        assert hs.evaluate(known, "always:1").policies["always:1"].sure
+    explained = hs.evaluate(table | {"observation": share}, "always:1")  # the column says why
+    assert not any("changed over time" in line for line in explained.notes)
+
+
+def test_a_choice_of_arms_that_did_not_change_is_not_called_changed():
+    rng, called = np.random.default_rng(8), 0
+    for _ in range(60):
+        y = np.cumsum(rng.normal(size=300)) * 0.1
+        arm = (rng.uniform(size=300) < 1 / (1 + np.exp(-y))).astype(int) + (rng.uniform(size=300) < 0.02)
+        log = read_log({"observation": y, "arm": arm, "reward": y})
+        called += propensity_model.changed_shares(log, np.ones(300, dtype=bool)) is not None
+    assert called == 0
+    few = read_log({"observation": [0.1] * 30, "arm": [0] * 15 + [1] * 15, "reward": range(30)})
+    assert propensity_model.changed_shares(few, np.ones(30, dtype=bool)) is None
+
+
 def test_an_agent_replays_a_log_without_propensities():
     table = without_propensities(World().log(40, seed=1))
     assert list(hs.evaluate(table, ["uniform", "meb"]).policies) == ["logged", "uniform", "meb"]
@@ -109,7 +149,7 @@ def test_a_log_of_ten_rows_and_a_constant_reward_are_findings():
     assert "every reward is 1, so the log cannot tell one policy from another" in found
     assert "1 arm was never played in the log, so nothing is known of the rewards: '2'" in found
     many = hs.evaluate(World().log(60, seed=1), "uniform").notes
-    assert not many
+    assert many == ("no column is known to be the time, so the order of the rows is taken as the order in time",)
     without = {name: values for name, values in TINY.items() if name != "propensity"}
     assert hs.evaluate(without | {"reward": range(10)}, "uniform").propensities == "estimated"
 

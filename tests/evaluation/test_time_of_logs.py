@@ -75,6 +75,39 @@ def test_a_decision_that_is_in_the_log_twice_is_refused_with_its_rows():
     assert read_table(visitors, observed=None, roles={}, arms=None, stream=None).log.rounds == 121
 
 
+def test_rows_that_are_equal_because_times_are_coarse_are_decisions_of_their_own():
+    rng = np.random.default_rng(6)
+    clicks = {
+        "y": rng.integers(2, size=400), "arm": rng.integers(2, size=400), "propensity": np.full(400, 0.5),
+        "reward": rng.integers(2, size=400), "time": np.repeat(np.datetime64("2026-01-01") + np.arange(20), 20),
+    }  # fmt: skip
+    found = hs.evaluate(clicks, "uniform", observed=["y"])
+    assert found.log.rounds == 400
+    (note,) = (line for line in found.notes if "same time" in line)
+    assert note.startswith("380 of 400 rows have the same time as the row before them (first in row 2), so their order")
+    read = read_table(clicks, observed=None, roles={}, arms=None, stream=None)
+    assert read.log.rounds == 400
+
+
+@pytest.mark.parametrize(
+    ("columns", "note"),
+    [
+        ({"opened": "days", "closed": "days"}, "; if 'opened' or 'closed' is the time: --time opened"),
+        ({"timestamp": "numbers"}, "; if 'timestamp' is the time: --time timestamp"),
+        ({}, ""),
+    ],
+)
+def test_a_log_without_a_time_says_that_the_order_of_the_rows_counts(columns, note):
+    days, numbers = np.datetime64("2026-01-01") + np.arange(120), 1.7e9 + np.arange(120.0)
+    given = {name: days if kind == "days" else numbers for name, kind in columns.items()}
+    plain = {name: column for name, column in table().items() if name != "time"} | given
+    line = f"no column is known to be the time, so the order of the rows is taken as the order in time{note}"
+    assert hs.evaluate(plain, "uniform", observed=["y"]).notes[-1] == line
+    read = read_table(plain, observed=None, roles={}, arms=None, stream=None)
+    assert read.log.order_note == line
+    assert not any("order" in line for line in hs.evaluate(table(), "uniform", observed=["y"]).notes)
+
+
 # ---------------------------------------------------------------------- journals
 
 

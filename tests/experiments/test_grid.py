@@ -79,6 +79,19 @@ def test_words_arrays_and_own_agents_can_be_swept():
     assert [text.get_text() for text in words.plot_grid().axes[0].get_xticklabels()] == ["theory", "1.0"]
 
 
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
+def test_values_of_several_kinds_are_texts_in_a_data_frame(library):
+    class Moody(EpsilonGreedy):
+        def __init__(self, arms, seed, mode="a"):
+            super().__init__(arms=arms, seed=seed)
+
+    swept = hs.run([Moody, "random"], world="keyhole", rounds=10, seeds=1, grid={"mode": ["a", None, 3]})
+    frame = swept.to_frame(library=library)
+    values = frame["mode"].to_pylist() if library == "pyarrow" else frame["mode"].to_list()
+    assert values[:3] == ["a", "None", "3"]
+    assert values[3] is None or values[3] != values[3]  # the last agent has no such option
+
+
 @pytest.mark.parametrize(
     ("grid", "line"),
     [

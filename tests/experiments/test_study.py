@@ -11,11 +11,13 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from engine_tools import decide, reward, with_engine
+from evaluation.test_propensity_model import drifting
 from pyarrow import parquet
 from settings import assert_same_state
 
 import halfseen as hs
 from halfseen.cli.app import run_app
+from halfseen.evaluation.readers import read_log
 from halfseen.experiments import study as module
 from halfseen.experiments import study_findings
 from halfseen.experiments.logged_table import LoggedTable, read_table
@@ -25,12 +27,14 @@ from halfseen.experiments.study_journal import (
     full_propensities,
     stream_arms,
     stream_name,
+    write_journal,
 )
 from halfseen.journal.journal import open_journal
 from halfseen.journal.transfer import import_streams, read_events
 from halfseen.service.engine.imported_stream import Importer
 from halfseen.service.engine.loaded_stream import fold_stream
-from halfseen.service.schemas import Limits
+from halfseen.service.schemas import DecisionRequest, Limits
+from halfseen.statistics.distributions import student_quantile
 
 ARMS = ["buy", "hold", "sell"]
 
@@ -203,10 +207,22 @@ def test_propensities_are_estimated_where_they_are_missing(table):
     np.testing.assert_allclose(full_propensities(study.log).sum(axis=1), 1.0)
 
 
+def test_no_policy_is_the_best_if_the_choice_of_arms_changed():
+    table = drifting()
+    study = hs.study(table, policy=["always:0", "always:1"])
+    finding = study.finding("choice of arms")
+    assert str(finding.verdict) == "bad"
+    assert finding.sentence in study.evaluation.notes
+    assert study.best is None
+    assert study.answers["What would have earned most?"].startswith("It cannot be told: no estimate is reliable.")
+
+
 def test_the_interval_of_the_best_is_widened(study):
     one = study.evaluation.policies["ts-pco"]
     gain = one.differences["dr"]
     assert module._simultaneous(one, 1).low == pytest.approx(gain.low)
+    sevenfold = student_quantile(1 - 0.025 / 7, one.freedom) / student_quantile(0.975, one.freedom)
+    assert gain.value - module._simultaneous(one, 7).low == pytest.approx(sevenfold * (gain.value - gain.low))
     wider = module._simultaneous(one, 7)
     assert wider.low < gain.low < gain.high < wider.high
 
@@ -260,6 +276,132 @@ def test_decisions_go_on_after_an_import(folder, tmp_path):
     decision, version = with_engine(database, go_on)
     assert decision.arm == "buy"
     assert version == len((folder / "study.ndjson").read_text().splitlines()) + 2
+
+
+def dated(minutes, **columns) -> dict[str, np.ndarray]:
+    """Return a log whose decisions were made at these numbers of minutes after the beginning of a day."""
+    when = np.datetime64("2026-01-01T00:00:00") + np.asarray(minutes) * np.timedelta64(60, "s")
+    return small(len(when), **({"time": when} | columns))
+
+
+def with_gaps(rounds: int) -> np.ndarray:
+    return np.cumsum(np.random.default_rng(4).choice([1, 1, 2, 30], size=rounds))
+
+
+def imported(study, tmp_path):
+    """Return the stream that the service has after the import of the study's journal."""
+    write_journal(tmp_path / "s.ndjson", study.log, study.agent, study.models, name=study.name, options=study.options)
+    journal = open_journal(str(tmp_path / "halfseen.db"))
+    try:
+        import_streams(journal, read_events(tmp_path / "s.ndjson"), Importer(Limits(), 0).open_stream)
+        return fold_stream(journal, journal.stream(study.name))
+    finally:
+        journal.close()
+
+
+@pytest.mark.parametrize(
+    ("minutes", "step"),
+    [
+        (with_gaps(160), 60.0),
+        (np.arange(160), 60.0),  # no gaps
+        (with_gaps(160) + np.tile([0.45, 0.55, 0.5], 54)[:160], None),  # time stamps would give other steps
+        (with_gaps(160) // 3, None),  # equal times, which are one step apart
+    ],
+)
+def test_the_service_is_told_of_the_gaps_between_decisions(minutes, step, tmp_path):
+    when = np.datetime64("2026-01-01") + (60 * np.asarray(minutes)).astype(int) * np.timedelta64(1, "s")
+    study = hs.study(small(160, time=when, propensity=None), policy=["uniform"])
+    stream = imported(study, tmp_path)
+    assert_same_state(stream.agent, study.agent)
+    assert stream.spec.step == step
+    assert (stream.tick is None) == (step is None)
+    if step is not None:
+        assert stream.tick == (when[-1] - np.datetime64(0, "s")).astype(int) // 60
+    lines = [json.loads(line) for line in (tmp_path / "s.ndjson").read_text().splitlines()]
+    written = [line.get("elapsed", 1) for line in lines if line["kind"] == "decided"]
+    assert written == (np.ones(160, dtype=int) if study.log.elapsed is None else study.log.elapsed).tolist()
+    assert (study.log.elapsed is None) == (np.diff(minutes).max() == 1)
+
+
+def test_a_stream_with_gaps_takes_time_stamps(tmp_path):
+    study = hs.study(dated(with_gaps(100)), policy=["uniform"], name="shop")
+    assert study.finding("gaps in time").sentence.endswith("as usual, and agents are told of them in steps of 1 minute")
+    study.save(tmp_path)
+    database = str(tmp_path / "halfseen.db")
+    assert run_app(["import", str(tmp_path / "study.ndjson"), "--database", database]) == 0
+    later = str(np.datetime64("2026-01-01T00:00:00") + (with_gaps(100)[-1] + 7) * np.timedelta64(60, "s")) + "Z"
+
+    async def go_on(engine):
+        return await engine.decide("shop", DecisionRequest([0.5], time=later))
+
+    reply = with_engine(database, go_on)
+    expected = module._copy(study.agent).decide([0.5], elapsed=7).expected
+    np.testing.assert_array_equal(reply.expected, expected)
+    assert np.abs(expected - module._copy(study.agent).decide([0.5]).expected).max() > 0.0
+
+
+def test_the_next_decision_is_told_how_much_time_has_passed(monkeypatch):
+    columns = dated([*with_gaps(99), with_gaps(99)[-1] + 40])
+    columns |= {"arm": np.array([*columns["arm"][:-1], None], dtype=object)}
+    told = []
+    decide = module._decide
+    monkeypatch.setattr(module, "_decide", lambda *given: told.append(given[-1]) or decide(*given))
+    study = hs.study(columns, policy=["ts-pco"])
+    assert study.next_decision.is_open
+    assert told == [40]
+
+
+@pytest.fixture(scope="module")
+def without_propensities(tmp_path_factory):
+    """Return a study of a log without propensities, its folder and a database with its journal."""
+    folder = tmp_path_factory.mktemp("estimated")
+    study = hs.study(small(120, propensity=None), policy=["uniform"], name="shop")
+    study.save(folder)
+    assert run_app(["import", str(folder / "study.ndjson"), "--database", str(folder / "halfseen.db")]) == 0
+    return study, folder
+
+
+@pytest.mark.parametrize("exported", [None, "again.ndjson", "again.parquet"])
+def test_estimated_propensities_are_not_called_logged_by_a_journal(without_propensities, exported):
+    study, folder = without_propensities
+    path = folder / (exported or "study.ndjson")
+    if exported is not None:
+        assert run_app(["export", str(path), "--database", str(folder / "halfseen.db")]) == 0
+    found = hs.evaluate(path, "uniform")
+    assert found.propensities == "estimated"
+    assert found.warnings[0].startswith("propensities were estimated by a logistic regression")
+    assert found.policies["uniform"].values == study.evaluation.policies["uniform"].values
+    with pytest.raises(hs.HalfseenError, match="expected the propensity of every decision, got decisions whose prop"):
+        hs.evaluate(path, propensities="logged")
+    again = hs.study(path, policy=["uniform"])
+    assert again.finding("propensities").shown == "estimated"
+    assert check_journal(again.log) == "the log is a journal already"
+
+
+def test_decisions_of_the_service_after_those_of_a_study_have_their_propensities(without_propensities, tmp_path):
+    _, folder = without_propensities
+    database = str(tmp_path / "halfseen.db")
+    assert run_app(["import", str(folder / "study.ndjson"), "--database", database]) == 0
+
+    async def go_on(engine):
+        decision = await decide(engine, [0.4], name="shop")
+        await reward(engine, decision, 1.0, name="shop")
+        return decision
+
+    decision = with_engine(database, go_on)
+    assert run_app(["export", str(tmp_path / "on.ndjson"), "--database", database]) == 0
+    found = hs.evaluate(tmp_path / "on.ndjson", "uniform")
+    np.testing.assert_array_equal(found.log.propensities[-1], decision.propensities)
+    assert found.warnings[0].startswith("propensities of 120 of 121 decisions were estimated by a logistic regression")
+    assert found.propensities == "estimated"
+
+
+def test_propensities_of_the_arms_not_played_are_not_called_logged_by_a_journal(folder, study):
+    assert study.log.propensities is None
+    again = read_log(folder / "study.ndjson")
+    assert again.propensities is None
+    np.testing.assert_allclose(again.propensity, study.log.propensity)
+    assert not hs.evaluate(again, "uniform").summary()["propensities_of_all_arms"]
 
 
 def test_a_journal_can_be_studied_again(folder, study):
@@ -379,6 +521,58 @@ def test_findings(columns, name, verdict, sentence):
     assert (sentence[1:] in study_findings.answer(tuple(found.values()))) == (verdict != "fine")
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["id", "key", "costs", "clock", "expected", "round", "seq", "reward_seq", "folded", "how", "branch", "stream",
+     "available", "propensities"],
+)  # fmt: skip
+def test_columns_of_a_table_that_have_names_of_journals_are_context(name):
+    assert read(small() | {name: np.arange(60) % 7}).log.features == ("y", name)
+    texts = np.array(["north", "south", "west"] * 20)
+    if name != "stream":
+        assert read(small() | {name: texts}).log.features == ("y", f"{name}=south", f"{name}=west")
+        return
+    with pytest.raises(hs.HalfseenError, match="or 'stream' among the observed columns if it is part of the context"):
+        read(small(stream=texts))
+    found = read_table(small(stream=texts), observed=["y", "stream"], roles={}, arms=None, stream=None)
+    assert found.log.features == ("y", "stream=south", "stream=west")
+    one = read_table(small(stream=texts), observed=None, roles={}, arms=None, stream="west")
+    assert (one.log.rounds, one.log.features) == (20, ("y",))
+
+
+def test_columns_with_the_data_of_journals_are_no_context():
+    lists = [[0.5, 0.5]] * 60
+    data = {"branch": ["chooser", "floor"] * 30, "how": ["given"] * 60, "folded": [True] * 60, "propensities": lists}
+    log = read(small() | data).log
+    assert log.features == ("y",)
+    assert log.branches is not None
+    assert log.propensities is not None
+
+
+def test_a_column_that_only_tells_rows_apart_is_left_out_and_that_is_said():
+    found = findings(read(small(id=np.random.default_rng(0).permutation(60))))
+    assert found["columns left out"].sentence == (
+        "column 'id' is not used: it has another value in every row; if it is part of the context, give it another name"
+    )
+
+
+def test_the_history_grows_with_the_number_of_columns():
+    rng = np.random.default_rng(0)
+    wide = small(30) | {f"c{number}": rng.normal(size=30) for number in range(130)}
+    assert hs.study(wide, policy=["uniform"]).options == {"history": 24 * 131}
+    assert hs.study(small(30), policy=["uniform"]).options == {"history": 3000}
+    with pytest.raises(hs.HalfseenError, match="history: expected an integer of at least 3144, got 3000"):
+        hs.study(wide, policy=["uniform"], history=3000)
+
+
+def test_a_shuffled_file_with_row_numbers_is_the_sorted_file():
+    order = np.random.default_rng(0).permutation(60)
+    sorted_rows = small(number=np.arange(60))
+    shuffled = read({name: column[order] for name, column in sorted_rows.items()})
+    assert shuffled.left_out == read(sorted_rows).left_out == {"number": "its values are row numbers"}
+    np.testing.assert_array_equal(shuffled.log.observations, read(sorted_rows).log.observations)
+
+
 def test_arms_that_were_never_logged():
     given = small(arm=np.array(["a", "b"] * 30))
     table = read_table(given, observed=None, roles={}, arms=["a", "b", "c"], stream=None)
@@ -399,6 +593,17 @@ def test_a_constant_reward_gives_no_winner():
     assert study.answers["What to do next?"].startswith("It cannot be told yet: every reward is the same")
     assert study.finding("constant rewards").verdict == "bad"
     assert not study.ok
+
+
+def test_a_reward_for_rows_without_one_reaches_everything():
+    clicks = np.where(np.random.default_rng(3).uniform(size=120) < 0.4, 1.0, np.nan)
+    study = hs.study(small(120, reward=clicks), policy=["ts-pco"], missing=0)
+    written = hs.study(small(120, reward=np.nan_to_num(clicks)), policy=["ts-pco"])
+    assert list(study.answers.values())[:3] == list(written.answers.values())[:3]
+    assert_same_state(study.agent, written.agent)
+    assert study.finding("constant rewards") is None
+    assert study.finding("missing rewards").sentence.endswith("of the decisions have no reward; they count as 0")
+    assert study.evaluation.missing == 0
 
 
 def test_ten_rows():
@@ -430,6 +635,7 @@ def test_ten_rows():
         ({"y": np.zeros(59)}, "expected columns of the same length"),
         ({name: [] for name in small()}, "the table: expected at least one decision, but the table has no rows"),
         ({"propensity": np.where(np.arange(60) == 4, np.nan, 0.5)}, "row 5, propensity: .* got an empty cell"),
+        ({"arm": np.where(np.arange(60) == 4, np.inf, 1.0)}, "row 5, arm: expected a name or a whole number, got inf"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_line(columns, message):

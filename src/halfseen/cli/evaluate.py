@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from halfseen.cli.arguments import TimeColumn, split_list, split_specs
+from halfseen.cli.arguments import Import, TimeColumn, import_modules, split_list, split_specs
 from halfseen.cli.terminal import print_evaluation, print_written, progress
 
 
@@ -60,6 +60,7 @@ def evaluate(
     out: Annotated[
         Path | None, typer.Option(help="Folder for the page, figure and data.", show_default="nothing is written")
     ] = None,
+    modules: Import = None,
 ) -> None:
     """Estimate from logged decisions what other policies would have earned."""
     from halfseen.evaluation.estimators import SHOWN
@@ -68,6 +69,7 @@ def evaluate(
 
     if out is not None:
         check_folder(out)
+    import_modules(modules)
     names = None if arms is None else split_list(arms)
     with progress(f"the log {log}", doing="evaluating") as bar:
         evaluation = evaluate_log(

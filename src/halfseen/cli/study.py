@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from halfseen.cli.arguments import split_list, split_specs
+from halfseen.cli.arguments import Import, import_modules, split_list, split_specs
 from halfseen.cli.terminal import print_study, print_written, progress
 
 
@@ -59,7 +59,14 @@ def study(
     reward_family: Annotated[
         str, typer.Option(help="The family of the rewards: gaussian (numbers), binary (0 to 1) or count.")
     ] = "gaussian",
-    history: Annotated[int, typer.Option(min=1, help="Past rounds to which 'adaptive' fits its model.")] = 3000,
+    history: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Past rounds to which 'adaptive' fits its model.",
+            show_default="3000, or more if there are more than 125 columns",
+        ),
+    ] = None,
     name: Annotated[
         str | None, typer.Option(help="The name of the stream in the journal.", show_default="the name of the file")
     ] = None,
@@ -67,6 +74,7 @@ def study(
     out: Annotated[Path, typer.Option(help="Folder for the page, the table, the data and the journal.")] = Path(
         "study"
     ),
+    modules: Import = None,
 ) -> None:
     """Say from logged decisions whether what is hidden matters, what would have earned most, and what to do next."""
     from halfseen.experiments.study import JOURNAL
@@ -75,6 +83,7 @@ def study(
     from halfseen.reports.files import check_folder
 
     check_folder(out)
+    import_modules(modules)
     names = None if arms is None else split_list(arms)
     with progress(f"the log {log}", doing="replaying") as bar:
         result = study_log(

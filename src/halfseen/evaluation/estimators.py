@@ -49,7 +49,8 @@ class RewardedRounds:
     propensities_known: bool  # whether the propensities of all arms were logged
     predicted: Floats  # (m, K)
     logged: Floats  # (m, K) propensities, or 1 for the arm played and 0 for the others
-    estimated: bool = False  # whether the propensities were estimated
+    estimated: bool = False  # whether propensities were estimated
+    unstable: bool = False  # whether estimated propensities do not hold in some period
     model: RewardModel | None = None  # without it, only the estimators in SHOWN are available
 
     def __len__(self) -> int:
@@ -91,6 +92,8 @@ class PolicyValue:
         The importance weights of the m rewarded rounds.
     thresholds : dict of str to float
         The largest weight of "switch_dr" and "clipped_dr", inf if all weights are used.
+    freedom : float
+        The degrees of freedom of the interval of ``differences["dr"]``, inf if it is not Student's interval.
     """
 
     label: str
@@ -103,6 +106,7 @@ class PolicyValue:
     notes: tuple[str, ...]
     weights: Floats
     thresholds: dict[str, float]
+    freedom: float = np.inf
 
     @property
     def sure(self) -> bool:
@@ -140,7 +144,16 @@ def rewarded_rounds(log: Log, rewards: Floats, predicted: Floats, model: RewardM
     logged = log.logged_probabilities[rows]
     known = log.propensities is not None
     return RewardedRounds(
-        rewards[rows], played, log.propensity[rows], covered, known, predicted, logged, log.estimated, model
+        rewards[rows],
+        played,
+        log.propensity[rows],
+        covered,
+        known,
+        predicted,
+        logged,
+        log.estimated,
+        log.unstable is not None,
+        model,
     )
 
 
@@ -162,6 +175,7 @@ def policy_value(
     logged = terms if is_logged else _terms(rounds, rounds.logged, np.ones(len(rounds)), robust)[0]
     size = effective_size(weights)
     uncovered = float((probabilities * ~rounds.covered).sum(axis=1).mean())
+    freedom = np.inf
     if intervals == "bootstrap" and len(rounds) >= _FEWEST[0] and size >= _FEWEST[1]:
         values, differences = _bootstrap_estimates(rounds, weights, terms, logged, seed)
     else:
@@ -170,9 +184,15 @@ def policy_value(
             name: _hac_estimate(one.value - logged[name].value, one.series - logged[name].series, size)
             for name, one in terms.items()
         }
-    notes = _notes(weights, size, uncovered, rounds, terms["dr"].series)
+        if np.isfinite(differences["dr"].low):
+            gain = terms["dr"].series - logged["dr"].series
+            freedom = _degrees_of_freedom(gain, conservative_error(gain), size)
+    unstable = rounds.unstable and not is_logged  # what was logged has no weights
+    notes = _notes(weights, size, uncovered, rounds, terms["dr"].series, unstable=unstable)
     largest, mean = float(weights.max()), float(weights.mean())
-    return PolicyValue(label, values, differences, size, largest, mean, uncovered, tuple(notes), weights, thresholds)
+    return PolicyValue(
+        label, values, differences, size, largest, mean, uncovered, tuple(notes), weights, thresholds, freedom
+    )
 
 
 def effective_size(weights: Floats) -> float:
@@ -190,18 +210,22 @@ def hac_estimate(series: Floats, size: float) -> Estimate:
 
 
 def _hac_estimate(value: float, series: Floats, size: float) -> Estimate:
-    """Return the value with Student's interval and the HAC standard error of the mean of a series.
+    """Return the value with Student's interval and the HAC standard error of the mean of a series."""
+    if np.isnan(value) or len(series) < _FEWEST[0] or size < _FEWEST[1]:
+        return Estimate(value, np.nan, np.nan)
+    error = conservative_error(series)
+    half = float(student_quantile(0.5 + CONFIDENCE / 2, _degrees_of_freedom(series, error, size))) * error
+    return Estimate(value, value - half, value + half)
+
+
+def _degrees_of_freedom(series: Floats, error: float, size: float) -> float:
+    """Return the degrees of freedom of a HAC standard error.
 
     The standard error is itself estimated. For an autoregression of order 1, it is as uncertain as that of n_e/2
     independent numbers, where n_e independent rounds would have the same standard error. So there are at most n_e/2
     degrees of freedom.
     """
-    if np.isnan(value) or len(series) < _FEWEST[0] or size < _FEWEST[1]:
-        return Estimate(value, np.nan, np.nan)
-    error = conservative_error(series)
-    freedom = min(size - 1.0, max(_FEWEST[1], 0.5 * independent_rounds(series, error)))
-    half = float(student_quantile(0.5 + CONFIDENCE / 2, freedom)) * error
-    return Estimate(value, value - half, value + half)
+    return min(size - 1.0, max(_FEWEST[1], 0.5 * independent_rounds(series, error)))
 
 
 def independent_rounds(series: Floats, error: float) -> float:
@@ -333,9 +357,13 @@ def _bootstrap_estimates(
     )
 
 
-def _notes(weights: Floats, size: float, uncovered: float, rounds: RewardedRounds, series: Floats) -> list[str]:
+def _notes(
+    weights: Floats, size: float, uncovered: float, rounds: RewardedRounds, series: Floats, *, unstable: bool
+) -> list[str]:
     """Return one sentence for each reason not to trust the intervals. `series` has the terms of "dr"."""
     notes = []
+    if unstable:
+        notes.append("the choice of arms changed over time, so the estimated propensities are wrong")
     if uncovered > UNCOVERED:
         least = "" if rounds.propensities_known else "at least "
         small = f"an estimated propensity below {PROPENSITY_FLOOR:g}"
@@ -356,7 +384,8 @@ def _notes(weights: Floats, size: float, uncovered: float, rounds: RewardedRound
         )
     mean = hac_mean(weights)
     if (
-        uncovered <= UNCOVERED
+        not unstable
+        and uncovered <= UNCOVERED
         and size >= ENOUGH
         and abs(mean.value - 1.0) > _MOST_ERRORS * mean.standard_error + _NEGLIGIBLE_ERROR
     ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from halfseen.agents.arms import Arm
-from halfseen.agents.catalogue import FAMILY_OPTION, AgentSpec, agent_spec
+from halfseen.agents.catalogue import FAMILY_OPTION, AgentSpec, is_triple
 from halfseen.agents.guardrails import BRANCHES, CHOOSER, CONTROL, HOLDBACK
 from halfseen.errors import invalid, unknown
 from halfseen.evaluation import policies
@@ -188,7 +189,7 @@ class Evaluation:
         return {
             "log": self.log.source,
             "decisions": self.log.rounds,
-            "without_reward": int((~self.log.rewarded).sum()),
+            "without_reward": self.log.without_reward,
             "without_reward_counted_as": self.missing,
             "default_rewards": self.log.defaults,
             "arms": self.log.names,
@@ -308,7 +309,8 @@ def evaluate(
         The number of arms, or their names or integers in the order of the propensities, if the log does not contain
         them.
     missing : float, optional
-        The reward that is assumed for decisions without a reward. By default these decisions are left out.
+        The reward that is assumed for decisions without a reward. By default these decisions are left out, and agents
+        that replay the log learn nothing from them.
     intervals : {"hac", "bootstrap"}, optional
         The method for 95 % confidence intervals: HAC standard errors, or a block bootstrap.
     estimators : sequence of str, optional
@@ -317,7 +319,7 @@ def evaluate(
     propensities : {"logged", "estimated"}, optional
         Where propensities come from. With "estimated", a multinomial logistic regression on the observed columns
         estimates them, by cross-fitting on blocks of time, and estimates below 0.01 count as 0.01. By default they are
-        estimated only if the log has none. A note says so.
+        estimated only for decisions of which none was logged. Notes say so, and whether they hold over time.
     regularisation : float, optional
         The ridge penalty of the reward model of the direct method and of the doubly robust estimators.
     reward_family : {"gaussian", "binary", "count"}, optional
@@ -327,7 +329,7 @@ def evaluate(
         The column of a table with the time of each row, as dates or numbers. The default is the column "time" or, if
         there is none, the only column of dates, which a note names. Rows that are not in order of time are sorted, and
         a note says so. The usual difference between neighbouring times is a step, and agents are told how many steps
-        have passed. Without such a column, the order of the rows is the order in time.
+        have passed. Without such a column, the order of the rows is the order in time, and a note says so.
     scale : bool, optional
         Whether agents receive scaled columns, an intercept and scaled rewards, as in an experiment on a table
         (`halfseen.worlds.recorded`). `adaptive` scales them itself. The default is True for a table, and False for an
@@ -402,15 +404,21 @@ def evaluate(
     if scale is not None and not isinstance(scale, bool):
         raise invalid("scale", "True or False", repr(scale))
     decisions = log if isinstance(log, Log) else read_log(log, stream=stream, observed=observed, arms=arms, time=time)
+    if value is not None:
+        decisions = decisions.with_missing_rewards(value)
     scaled = ScaledLog.of(decisions, reward_family) if (decisions.is_table if scale is None else scale) else None
     notes: list[str] = []
-    if propensities == "logged" and not decisions.has_propensities:
-        raise invalid(decisions.source, "a column 'propensity'", "none, or an empty one")
-    if propensities == "estimated" or not decisions.has_propensities:
+    if propensities == "logged" and (decisions.estimated or not decisions.has_propensities):
+        expected = "a column 'propensity'" if decisions.is_table else "the propensity of every decision"
+        got = "none, or an empty one" if decisions.is_table else "decisions whose propensities were estimated"
+        raise invalid(decisions.source, expected, got)
+    if propensities == "estimated":
+        decisions = decisions.without_propensities()
+    if not decisions.has_propensities:
         decisions, note = with_estimated_propensities(decisions)
         notes.append(note)
     policies_by_label = _policies_by_label(policy, decisions)
-    rewards = decisions.rewards if value is None else np.where(decisions.rewarded, decisions.rewards, value)
+    rewards = decisions.rewards
     allowed.check("rewards", rewards)
     rows = ~np.isnan(rewards)
     model = RewardModel(
@@ -439,7 +447,7 @@ def evaluate(
         value,
         intervals,
         notes=(*notes, *_notes(decisions, value), *_findings(decisions, rounds.rewards)),
-        lifts=_lifts(decisions, rewards),
+        lifts=_lifts(decisions),
         estimators=shown,
     )
 
@@ -461,11 +469,11 @@ def _told(policy: Resolved, family: str) -> Resolved:
     return AgentSpec(policy.entry, {FAMILY_OPTION: family} | dict(policy.options), policy.label)
 
 
-def _lifts(log: Log, rewards: Floats) -> tuple[Lift, ...]:
+def _lifts(log: Log) -> tuple[Lift, ...]:
     """Return the lift over control and over holdback, as far as the log has marked decisions with rewards."""
     if log.branches is None:
         return ()
-    moments = [RewardMoments.of(rewards[(log.branches == branch) & ~np.isnan(rewards)]) for branch in range(4)]
+    moments = [RewardMoments.of(log.rewards[(log.branches == branch) & log.rewarded]) for branch in range(4)]
     lifts = (Lift(BRANCHES[branch], moments[CHOOSER], moments[branch]) for branch in (CONTROL, HOLDBACK))
     return tuple(lift for lift in lifts if lift.chooser.count and lift.other.count)
 
@@ -475,7 +483,7 @@ def _policies_by_label(policy: Any, log: Log) -> dict[str, Resolved]:
     if policy is None:
         each = [f"{ALWAYS}:{arm}" for arm in log.names] if len(log.arms) <= _EACH_ARM_UP_TO else []
         policy = [UNIFORM, *each]
-    alone = isinstance(policy, str | AgentSpec) or callable(policy)
+    alone = isinstance(policy, str | AgentSpec) or callable(policy) or is_triple(policy)
     given = [policy] if alone or not isinstance(policy, Iterable) else list(policy)
     found: dict[str, Resolved] = {}
     for one in given:
@@ -487,11 +495,12 @@ def _policies_by_label(policy: Any, log: Log) -> dict[str, Resolved]:
             if one.startswith(f"{ALWAYS}:"):
                 policies.check_arm(log, one.partition(":")[2])
         elif isinstance(one, str | AgentSpec):
-            resolved = agent_spec(one)
+            resolved = policies.agent_to_replay(one)
             label = resolved.label
-        elif callable(one):
+        elif callable(one) and not inspect.isclass(one):
             label = str(getattr(one, "__name__", type(one).__name__))
         else:
+            policies.check_no_class(one)
             raise invalid("policy", "'uniform', 'always:ARM', 'logged', an agent or a function", repr(one))
         if label in found:
             raise invalid("policy", "every policy once", f"'{label}' twice")
@@ -540,7 +549,7 @@ def _progress_of_all(progress: Progress | None, rounds: int, count: int) -> Prog
 def _notes(log: Log, missing: float | None) -> tuple[str, ...]:
     """Return remarks about the log."""
     notes = list(log.notes)
-    without = int((~log.rewarded).sum())
+    without = log.without_reward
     have, are, counted = ("has", "is", "counts") if without == 1 else ("have", "are", "count")
     if without and missing is None:
         notes.append(
@@ -557,6 +566,7 @@ def _notes(log: Log, missing: float | None) -> tuple[str, ...]:
             "the log has no propensities of the arms that were not played, so every arm that was ever played counts as "
             "covered in every round"
         )
+    notes += [note for note in (log.unstable, log.order_note) if note is not None]
     return tuple(notes)
 
 

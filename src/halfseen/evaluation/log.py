@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -16,9 +16,11 @@ from halfseen.components import Mask
 from halfseen.errors import invalid
 from halfseen.kernels.random import Floats, Ints
 from halfseen.validation import LIMIT, elapsed_steps
+from halfseen.worlds.preparation import Steps
 
 ROUNDING = 1e-6  # allowed error of probabilities
 LEAST_PROPENSITY = 1e-100  # smallest propensity of an arm that was played; the square of its weight is still finite
+ESTIMATED = ("all", "others")  # propensities of a journal that were not logged: all, or of the arms not played
 _EMPTY = (type(None), float, int)
 
 
@@ -54,8 +56,8 @@ class Log:
     first_arms: int  # number of arms at the start
     observations: Floats  # (n, k), NaN for entries that were not observed
     played: Ints  # (n,) indices of the arms played
-    propensity: Floats  # (n,) propensity of the arm played, NaN in all rounds if it was not logged
-    propensities: Floats | None  # (n, K) propensities of all arms, None if they were not logged
+    propensity: Floats  # (n,) propensity of the arm played, NaN if it was not logged
+    propensities: Floats | None  # (n, K) propensities of all arms, None if they are not known where `propensity` is
     possible: Mask  # (n, K) the arms that could have been played, as far as the log tells
     rewards: Floats  # (n,), NaN if there is no reward
     defaults: int  # number of rewards that are the default reward of the stream
@@ -63,12 +65,20 @@ class Log:
     branches: Ints | None = None  # (n,) marks of guardrails, −1 for none and for decisions before the last change
     notes: tuple[str, ...] = ()  # remarks about columns that had to be encoded, and about times
     times: Floats | None = None  # (n,) in seconds, None if they were not logged
+    perhaps_times: tuple[str, ...] = ()  # columns that could be the time, if none is known to be
     features: tuple[str, ...] = ()  # names of the k observed features of a table
-    estimated: bool = False  # whether the propensities were estimated
+    estimated: bool = False  # whether propensities were estimated
+    unstable: str | None = None  # a sentence, if estimated propensities do not hold in some period of the log
     elapsed: Ints | None = None  # (n,) steps since the decision or observation before, None if all of them are 1
-    step: str | None = None  # the step of the times of a table, as text, None if there is none
+    time_steps: Steps | None = None  # the step of the times of a table, None if they are irregular or too few
     # Observations without a decision, by the row of the decision after them.
     observed_before: Mapping[int, tuple[LoggedObservation, ...]] = field(default_factory=dict)
+    filled: int = 0  # number of rewards that were assumed for decisions without one
+
+    @property
+    def step(self) -> str | None:
+        """The step of the times of a table, as text."""
+        return None if self.time_steps is None else self.time_steps.shown
 
     @property
     def rounds(self) -> int:
@@ -77,6 +87,26 @@ class Log:
     @property
     def rewarded(self) -> Mask:
         return ~np.isnan(self.rewards)
+
+    @property
+    def without_reward(self) -> int:
+        """The number of decisions for which no reward was logged."""
+        return self.filled + int((~self.rewarded).sum())
+
+    def with_missing_rewards(self, value: float) -> Log:
+        """Return the log with this reward for every decision without one, which agents learn after the decision."""
+        empty = ~self.rewarded
+        steps: list[LogStep] = []
+        for step in self.steps:
+            steps.append(step)
+            if step.kind is StepKind.DECIDED and empty[step.at]:
+                steps.append(LogStep(StepKind.REWARDED, step.at, value))
+        rewards = np.where(empty, value, self.rewards)
+        return replace(self, rewards=rewards, steps=tuple(steps), filled=self.without_reward)
+
+    def without_propensities(self) -> Log:
+        """Return the log as if no propensity had been logged."""
+        return replace(self, propensity=np.full(self.rounds, math.nan), propensities=None)
 
     @property
     def has_propensities(self) -> bool:
@@ -91,6 +121,17 @@ class Log:
     def is_table(self) -> bool:
         """Whether the log was read from a table of one's own, and not from a journal."""
         return bool(self.features)
+
+    @property
+    def order_note(self) -> str | None:
+        """A sentence about the order of the rows of a table if no column is known to be the time."""
+        if not self.is_table or self.times is not None:
+            return None
+        note = "no column is known to be the time, so the order of the rows is taken as the order in time"
+        if self.perhaps_times:
+            names = " or ".join(f"'{name}'" for name in self.perhaps_times)
+            note += f"; if {names} is the time: --time {self.perhaps_times[0]}"
+        return note
 
     @property
     def logged_probabilities(self) -> Floats:
@@ -125,6 +166,8 @@ class LogBuilder:
         self._decisions: list[_LoggedDecision] = []
         self._steps: list[LogStep] = []
         self._observed_before: dict[int, list[LoggedObservation]] = {}
+        self._with_propensities: bool | None = None  # whether decisions with a propensity have those of all arms
+        self._others_estimated = False
 
     def index(self, where: str, arm: Any) -> int:
         """Return the index of an arm. Numbers do not match names, and True does not match 1."""
@@ -145,15 +188,27 @@ class LogBuilder:
         available: Any = None,
         branch: Any = None,
         elapsed: Any = None,
+        estimated: Any = None,
     ) -> int:
-        """Add a decision and return its row. `propensity` is None if no propensity was logged."""
+        """Add a decision and return its row. `propensity` is None if no propensity was logged.
+
+        `estimated` says which propensities were not logged, as in a journal. They are not used.
+        """
         entries = self._check_observation(where, observation)
         played = self.index(where, arm)
         logged = math.nan if propensity is None else check_propensity(where, propensity)
         listed = None if propensities is None else self._check_propensities(where, propensities, played, logged)
-        if self._decisions and (listed is None) != (self._decisions[0].propensities is None):
-            got = "a decision without propensities" if listed is None else "a decision with propensities"
-            raise invalid(where, "propensities in all decisions or in none", got)
+        if estimated not in (None, *ESTIMATED):
+            raise invalid(f"{where}, estimated", f"one of {', '.join(ESTIMATED)}", repr(estimated))
+        if estimated == "all":
+            logged, listed = math.nan, None
+        self._others_estimated |= estimated == "others"
+        if not math.isnan(logged):
+            if self._with_propensities is None:
+                self._with_propensities = listed is not None
+            elif self._with_propensities != (listed is not None):
+                got = "a decision without propensities" if listed is None else "a decision with propensities"
+                raise invalid(where, "propensities in all decisions or in none", got)
         possible = [at for at, active in enumerate(self._active) if active]
         if available is not None:
             if not isinstance(available, list) or not available:
@@ -239,7 +294,7 @@ class LogBuilder:
             observations=observations.reshape(n, self.observed or 0),
             played=np.array([one.played for one in self._decisions], dtype=np.int64),
             propensity=np.array([one.propensity for one in self._decisions]),
-            propensities=None if self._decisions[0].propensities is None else propensities,
+            propensities=propensities if self._with_propensities and not self._others_estimated else None,
             possible=possible,
             rewards=rewards,
             defaults=sum(one.is_default for one in self._decisions),

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from halfseen.agents.agent import Agent
-from halfseen.agents.catalogue import component_entry, make
+from halfseen.agents.catalogue import AgentSpec, agent_spec, catalog, component_entry, is_triple, make
+from halfseen.agents.plain import PlainEntry
 from halfseen.components import Estimator
 from halfseen.errors import HalfseenError, InvalidInput, invalid, unknown
 from halfseen.evaluation.log import ROUNDING, Log, StepKind
@@ -55,6 +57,35 @@ def by_rule(log: Log, rule: Rule, label: str, progress: Progress | None = None) 
     return probabilities
 
 
+def agent_to_replay(agent: str | AgentSpec) -> AgentSpec:
+    """Return the agent, or raise if it cannot replay decisions that others made."""
+    spec = agent_spec(agent)
+    if isinstance(spec.entry, PlainEntry) or spec.name not in catalog():
+        raise _cannot_replay(f"'{spec.name}'")
+    return spec
+
+
+def check_no_class(policy: Any) -> None:
+    """Raise if the policy is an agent of one's own that has not been registered."""
+    if inspect.isclass(policy) or is_triple(policy) or hasattr(policy, "decide"):
+        raise _cannot_replay(repr(policy))
+
+
+def _cannot_replay(policy: str) -> HalfseenError:
+    expected = (
+        "an agent of the catalogue, to which hs.register adds triples of components (a class of one's own decides "
+        "itself and cannot replay the decisions of a log), or a function that returns the probabilities of all arms"
+    )
+    return invalid("policy", expected, policy)
+
+
+def reward_unit(agent: Agent, scaled: ScaledLog | None) -> float:
+    """Return the unit in which an agent receives rewards. Those of families such as clicks have no unit."""
+    if scaled is None or agent.policy.learner.reward_range.family != "gaussian":
+        return 1.0
+    return scaled.reward_unit
+
+
 def by_agent(
     log: Log,
     name: str,
@@ -70,16 +101,16 @@ def by_agent(
     played. It is told how many steps have passed, and observes what was logged without a decision. The agent learns
     each reward at the time when the reward arrived. If a late reward replaced a default reward, the agent learns the
     default reward as a provisional one. If `scaled` is given, an agent that does not scale observations itself receives
-    the scaled observations and rewards.
+    the scaled observations and rewards. Clicks and counts are not scaled.
     """
     entry = component_entry(name)
     if entry.reveals_context:
         raise invalid("policy", "an agent that does not need the true context", f"'{name}'")
-    observations, unit = log.observations, 1.0
+    observations = log.observations
     if scaled is not None and entry.scales_observations:
         scaled = None
     if scaled is not None:
-        observations, unit = scaled.observations, scaled.reward_unit
+        observations = scaled.observations
     first = log.arms[: log.first_arms]
     named = [arm for arm in first if isinstance(arm, str)]
     agent = make(
@@ -90,6 +121,7 @@ def by_agent(
         max_pending=log.rounds + 1,
         **options,
     )
+    unit = reward_unit(agent, scaled)
     probabilities = np.zeros((log.rounds, len(log.arms)))
     for step in log.steps:
         try:

@@ -9,31 +9,77 @@ from scipy import optimize, special
 
 from halfseen.components import Mask
 from halfseen.evaluation.log import Log
-from halfseen.evaluation.reward_model import standardised, time_blocks
+from halfseen.evaluation.reward_model import BLOCKS, standardised, time_blocks
 from halfseen.kernels.random import Floats, Ints
+from halfseen.statistics.distributions import chi2_sf
 
 PROPENSITY_FLOOR = 0.01  # smaller estimates of the propensity of an arm that was played count as this
 _PENALTY = 1.0  # of the squared coefficients
+_LEAST_BLOCK, _LEAST_EXPECTED = 20, 5.0  # decisions of a block, and of an arm in it, for a comparison of shares
+_CHANCE = 0.001  # a smaller probability of such shares means that the choice of arms changed
 
 
 def with_estimated_propensities(log: Log) -> tuple[Log, str]:
-    """Return the log with estimated propensities, and one sentence about them.
+    """Return the log with estimated propensities where none were logged, and one sentence about them.
 
     Arms with an estimate below the floor count as not covered: their propensity is 0 unless they were played.
     """
-    estimated = estimated_propensities(log.observations, log.played, log.possible)
-    played = estimated[np.arange(log.rounds), log.played]
-    raised = float((played < PROPENSITY_FLOOR).mean())
+    unknown = np.isnan(log.propensity)
+    number, played = int(unknown.sum()), log.played[unknown]
+    everywhere = np.arange(number)
+    estimated = estimated_propensities(log.observations[unknown], played, log.possible[unknown])
+    of_played = estimated[everywhere, played]
     covered = np.where(estimated >= PROPENSITY_FLOOR, estimated, 0.0)
-    covered[np.arange(log.rounds), log.played] = propensity = np.maximum(played, PROPENSITY_FLOOR)
+    covered[everywhere, played] = np.maximum(of_played, PROPENSITY_FLOOR)
+    propensity = log.propensity.copy()
+    propensity[unknown] = covered[everywhere, played]
+    propensities = np.zeros((log.rounds, len(log.arms))) if number == log.rounds else log.propensities
+    if propensities is not None:
+        propensities = propensities.copy()
+        propensities[unknown] = covered / covered.sum(axis=1, keepdims=True)
+    whose = "" if number == log.rounds else f" of {number:,} of {log.rounds:,} decisions"
     note = (
-        "propensities were estimated by a logistic regression on the observed columns, so estimates hold only if "
-        "nothing else influenced the choice of arms, and intervals do not include the error of the regression"
+        f"propensities{whose} were estimated by a logistic regression on the observed columns, so estimates hold only "
+        "if nothing else influenced the choice of arms, and intervals do not include the error of the regression"
     )
-    if raised > 0.0:
+    if (raised := float((of_played < PROPENSITY_FLOOR).mean())) > 0.0:
         note += f"; {100 * raised:.2g} % of the arms played had an estimate below {PROPENSITY_FLOOR:g}, which was used"
-    probabilities = covered / covered.sum(axis=1, keepdims=True)
-    return replace(log, propensity=propensity, propensities=probabilities, estimated=True), note
+    unstable = changed_shares(log, unknown)
+    return replace(log, propensity=propensity, propensities=propensities, estimated=True, unstable=unstable), note
+
+
+def changed_shares(log: Log, rows: Mask) -> str | None:
+    """Return a sentence if the shares of arms over time are not those that the observed columns explain, or None.
+
+    Pearson's chi-square test compares how often arms were played in each block of time with the propensities of a
+    regression on all `rows` (n,). Arms that are rarely expected in a block count as one.
+    """
+    played, possible = log.played[rows], log.possible[rows]
+    blocks = time_blocks(len(played), min(BLOCKS, len(played) // _LEAST_BLOCK))
+    if not blocks:
+        return None
+    features = standardised(log.observations[rows])
+    coefficients = _fit(
+        features, played, possible, np.arange(len(played)), np.zeros((len(log.arms), features.shape[1]))
+    )
+    probabilities = np.exp(_log_probabilities(features, possible, coefficients))
+    expected = np.array([probabilities[block].sum(axis=0) for block in blocks])  # (blocks, K)
+    found = np.array([np.bincount(played[block], minlength=len(log.arms)) for block in blocks])
+    common = expected.min(axis=0) >= _LEAST_EXPECTED
+    cells = [np.column_stack([one[:, common], one[:, ~common].sum(axis=1)]) for one in (found, expected)]
+    tested = np.append(np.ones(common.sum(), dtype=np.bool_), cells[1][:, -1].min() >= _LEAST_EXPECTED)
+    statistic = (((cells[0] - cells[1]) ** 2)[:, tested] / cells[1][:, tested]).sum()
+    freedom = (len(blocks) - 1) * (tested.sum() - 1)
+    if freedom == 0 or chi2_sf(statistic, freedom) >= _CHANCE:
+        return None
+    deviations = np.where(common, np.abs(found - expected) / np.sqrt(np.maximum(expected, 1.0)), 0.0)
+    block, arm = np.unravel_index(int(np.argmax(deviations)), deviations.shape)
+    size, at = len(blocks[block]), np.flatnonzero(rows)[blocks[block]]
+    return (
+        "estimated propensities do not hold, because the choice of arms changed over time and the observed columns do "
+        f"not explain it: in decisions {at[0] + 1:,} to {at[-1] + 1:,}, '{log.names[arm]}' was played in "
+        f"{100 * found[block, arm] / size:.0f} % and expected in {100 * expected[block, arm] / size:.0f} %"
+    )
 
 
 def estimated_propensities(observations: Floats, played: Ints, possible: Mask) -> Floats:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from halfseen.agents.arms import Arm
+from halfseen.agents.guardrails import BRANCHES
 from halfseen.components import Mask
 from halfseen.errors import HalfseenError, InvalidInput, invalid, missing_extra, unknown
 from halfseen.evaluation.log import ROUNDING, Log, LogBuilder, check_propensity
@@ -32,11 +33,14 @@ _EXPORT_COLUMNS = {"stream", "seq", "id", "observation", "available", "arm", "pr
 _TABLE_COLUMNS = "the columns arm, reward and the observed columns"
 _IN_JOURNALS = {"observed": "observations", "time": "its events in order"}
 _TIME = "time"
+LIKE_TIMES = ("time", "timestamp", "ts", "when", "date", "datetime")  # names of times in lower case
 # Columns with a meaning of their own, which are not observed and are not the time unless they are named.
 RESERVED = {
     "arm", "reward", "propensity", _TIME, "propensities", "reward_time", "available", "stream", "how", "folded",
-    "branch", "id", "key", "clock", "seq", "round", "reward_seq", "expected", "costs",
+    "branch",
 }  # fmt: skip
+_HOW = ("given", "default", "late")  # how rewards came, in a journal
+_LISTS = {"propensities": "a list such as [0.2, 0.8]", "available": "a list of arms"}  # what messages expect
 _IGNORED = ("retired", "model_accepted", "expired")  # events without a meaning for the evaluation
 
 
@@ -72,7 +76,7 @@ def read_log(
             return _read_stream(str(path), _ndjson_events(path), stream, arms)
         if path.stat().st_size == 0:
             raise invalid(str(path), f"a table with {_TABLE_COLUMNS}", "an empty file")
-        if observed is None and time is None and ending in PARQUET_ENDINGS and _is_export(path):
+        if observed is None and time is None and is_journal(path):
             return _read_stream(str(path), iter(_parquet_events(path)), stream, arms)
     columns = log if isinstance(log, Columns) else read_columns(log)
     return _read_table(columns, observed, stream, arms, time)
@@ -82,9 +86,43 @@ def time_column(columns: Columns, observed: Sequence[str] | None) -> str | None:
     """Return the column "time" or, if there is none, the only column of dates that is not observed."""
     if _TIME in columns.names:
         return _TIME
-    taken = {*RESERVED, *(observed or ())}
-    dates = [name for name in columns.names if name not in taken and are_dates(columns.as_given(name))]
+    dates = _dates(columns, observed)
     return dates[0] if len(dates) == 1 else None
+
+
+def _dates(columns: Columns, observed: Sequence[str] | None) -> list[str]:
+    taken = {*RESERVED, *(observed or ())}
+    return [name for name in columns.names if name not in taken and are_dates(columns.as_given(name))]
+
+
+def perhaps_times(columns: Columns) -> tuple[str, ...]:
+    """Return the columns that could be the time: dates, and columns with such a name."""
+    like_times = (name for name in columns.names if name.lower() in LIKE_TIMES)
+    return tuple(dict.fromkeys([*_dates(columns, None), *like_times]))
+
+
+def journal_columns(columns: Columns, stream: str | None) -> set[str]:
+    """Return the reserved columns of a table whose cells are what a journal has in the column of this name.
+
+    In a table of one's own, a column such as `branch` may be part of the context.
+    """
+
+    def are_lists(cells: Any) -> bool:
+        return all(isinstance(cell, list | tuple | np.ndarray) or str(cell).startswith("[") for cell in cells)
+
+    kinds: dict[str, Callable[[Any], bool]] = {
+        "propensities": are_lists,
+        "available": are_lists,
+        "stream": lambda cells: stream is not None or all(isinstance(cell, str) for cell in cells),
+        "how": lambda cells: all(str(cell) in _HOW for cell in cells),
+        "folded": lambda cells: all(isinstance(cell, bool | np.bool_) for cell in cells),
+        "branch": lambda cells: all(str(cell) in BRANCHES for cell in cells),
+    }
+    return {
+        name
+        for name in RESERVED & set(columns.names)
+        if name not in kinds or kinds[name]([cell for cell in columns.as_given(name) if not _is_empty(cell)])
+    }
 
 
 def _arm_names(arms: Any) -> list[Arm]:
@@ -133,8 +171,10 @@ def _reject_constant(name: str) -> None:
     raise ValueError(f"{name} is not a JSON number")
 
 
-def _is_export(path: Path) -> bool:
-    """Return whether a Parquet file is an exported journal."""
+def is_journal(path: Path) -> bool:
+    """Return whether a file is an exported journal."""
+    if (ending := file_ending(path)) not in PARQUET_ENDINGS:
+        return ending in JOURNAL_ENDINGS
     try:
         from pyarrow import ArrowException, parquet
     except ImportError as error:
@@ -294,6 +334,7 @@ class _StreamReader:
             available=event.get("available"),
             branch=event.get("branch"),
             elapsed=event.get("elapsed"),
+            estimated=event.get("estimated"),
         )
 
     def _reward(self, where: str, event: dict[str, Any], builder: LogBuilder) -> None:
@@ -331,8 +372,9 @@ def _read_table(
             raise InvalidInput(f"{source}: expected {_TABLE_COLUMNS}, got no column '{name}'")
     if len(columns.as_given("arm")) == 0:
         raise InvalidInput(f"{source}: expected at least one decision, but the table has no rows")
-    rows = _rows_of_stream(columns, stream)
     observed_columns = _observed_columns(columns, observed)
+    optional = _without(columns, observed_columns)  # a column that is observed has no other meaning
+    rows = _rows_of_stream(optional, stream)
     observations, features, notes = _observations(columns, observed_columns)
     order = None
     if time is None and (time := time_column(columns, observed_columns)) not in (None, _TIME):
@@ -345,19 +387,19 @@ def _read_table(
     times = None if order is None else order.seconds
     steps = None if order is None else order.steps
     observations = observations[rows]
-    played = _cells(columns, "arm", rows) or []
+    played = [_arm(cell) for cell in _cells(columns, "arm", rows) or []]
     rewards = columns["reward"][rows].tolist()
     propensity = _propensities_of_played(columns, rows)
-    propensities, available = _lists(columns, "propensities", rows), _lists(columns, "available", rows)
+    propensities, available = _lists(optional, "propensities", rows), _lists(optional, "available", rows)
     where = [f"{source}, row {row + 1}" for row in rows]
     for at, value in enumerate(propensity or ()):  # checked first, because they may determine the order of the arms
         if math.isnan(value):
             raise invalid(f"{where[at]}, propensity", "a probability above 0", "an empty cell")
         check_propensity(where[at], value)
-    ordered = _arms_in_order(source, played, propensity, propensities, arms)
+    ordered = _arms_in_order(where, source, played, propensity, propensities, arms)
     builder = LogBuilder(source, ordered, observations.shape[1])
-    how, folded, marks = (_cells(columns, name, rows) for name in ("how", "folded", "branch"))
-    arrivals = _rewarded_after(columns, rows, times)
+    how, folded, marks = (_cells(optional, name, rows) for name in ("how", "folded", "branch"))
+    arrivals = _rewarded_after(optional, rows, times)
     rewarded_rows: dict[int, list[int]] = {}  # rows by the decision after which their rewards arrived
     for at, reward in enumerate(rewards):
         if not math.isnan(reward):
@@ -369,7 +411,7 @@ def _read_table(
             arm=played[at],
             propensity=propensity and propensity[at],
             propensities=propensities and propensities[at],
-            available=available and available[at] and [_plain(arm) for arm in available[at]],
+            available=available and available[at] and [_arm(arm) for arm in available[at]],
             branch=None if marks is None or _is_empty(marks[at]) else marks[at],
         )
         for row in rewarded_rows.get(at, ()):
@@ -381,9 +423,10 @@ def _read_table(
         builder.finish(),
         notes=tuple(notes),
         times=times,
+        perhaps_times=perhaps_times(columns) if times is None else (),
         features=tuple(features),
         elapsed=steps.elapsed if steps is not None and steps.has_gaps else None,
-        step=None if steps is None else steps.shown,
+        time_steps=steps,
     )
 
 
@@ -400,6 +443,11 @@ def _same_times(times: Floats | None, rows: Ints) -> list[str]:
     ]
 
 
+def _without(columns: Columns, names: Sequence[str]) -> Columns:
+    left = [name for name in columns.names if name not in names]
+    return Columns({name: columns.as_given(name) for name in left}, columns.source)
+
+
 def _rows_of_stream(columns: Columns, stream: str | None) -> Ints:
     if "stream" not in columns.names:
         if stream is not None:
@@ -408,7 +456,9 @@ def _rows_of_stream(columns: Columns, stream: str | None) -> Ints:
     names = [str(name) for name in columns.as_given("stream")]
     found = list(dict.fromkeys(names))
     if stream is None and len(found) > 1:
-        raise invalid("stream", f"one of the streams {', '.join(found)}", "nothing")
+        shown = ", ".join(found[:12]) + ", …" * (len(found) > 12)
+        expected = f"one of the streams {shown}, or 'stream' among the observed columns if it is part of the context"
+        raise invalid("stream", expected, "nothing")
     if stream is not None and stream not in found:
         raise unknown("stream", stream, found)
     return np.flatnonzero(np.array([stream in (None, name) for name in names], dtype=np.bool_))
@@ -461,12 +511,17 @@ def _lists(columns: Columns, name: str, rows: Ints) -> list[Any] | None:
                 cell = json.loads(cell) if cell else None
             except ValueError:
                 where = f"{columns.source}, column '{name}', row {row + 1}"
-                raise invalid(where, "a list such as [0.2, 0.8]", f"'{cell}'") from None
-        found.append(cell.tolist() if isinstance(cell, np.ndarray) else None if cell != cell else cell)
+                raise invalid(where, _LISTS[name], f"'{cell}'") from None
+        cell = cell.tolist() if isinstance(cell, np.ndarray) else list(cell) if isinstance(cell, tuple) else cell
+        if not isinstance(cell, list) and not _is_empty(cell):
+            where = f"{columns.source}, column '{name}', row {row + 1}"
+            raise invalid(where, _LISTS[name], repr(cell))
+        found.append(cell if isinstance(cell, list) else None)
     return found
 
 
 def _arms_in_order(
+    where: Sequence[str],
     source: str,
     played: Sequence[Any],
     propensity: Sequence[float] | None,
@@ -487,8 +542,11 @@ def _arms_in_order(
     if _all_integers(names):
         return list(range(max([*names, longest - 1], default=0) + 1))
     if not all(isinstance(arm, str) for arm in names):
-        odd = next(row for row, arm in enumerate(played, 1) if not isinstance(arm, str))
-        raise invalid(f"{source}, row {odd}", "names of arms in all rows or numbers in all rows", repr(played[odd - 1]))
+        odd = next((at for at, arm in enumerate(played) if not isinstance(arm, str) and not _all_integers([arm])), None)
+        if odd is not None:
+            raise invalid(f"{where[odd]}, arm", "a name or a whole number", str(played[odd]))
+        odd = next(at for at, arm in enumerate(played) if not isinstance(arm, str))
+        raise invalid(where[odd], "names of arms in all rows or numbers in all rows", repr(played[odd]))
     if propensity is None or propensities is None:
         return sorted(names)
     fits: dict[str, Mask] = {name: np.ones(longest, dtype=np.bool_) for name in names}
@@ -527,7 +585,12 @@ def _cells(columns: Columns, name: str, rows: Ints) -> list[Any] | None:
 
 
 def _is_empty(cell: Any) -> bool:
-    return is_missing(cell) or cell == "" or cell != cell
+    return not isinstance(cell, np.ndarray) and (is_missing(cell) or cell == "" or cell != cell)
+
+
+def _arm(cell: Any) -> Any:
+    """Return the name or the number of an arm. Spaces around a name do not make another arm."""
+    return cell.strip() if isinstance(cell, str) else _plain(cell)
 
 
 def _plain(cell: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ import numpy as np
 from halfseen.agents.arms import Arm
 from halfseen.errors import HalfseenError, InvalidInput, invalid
 from halfseen.evaluation.log import Log
-from halfseen.evaluation.readers import RESERVED, read_log, time_column
+from halfseen.evaluation.readers import journal_columns, perhaps_times, read_log, time_column
 from halfseen.kernels.random import Floats, Ints
 from halfseen.validation import is_missing
 from halfseen.worlds.columns import Columns, are_texts, read_columns
@@ -20,6 +20,7 @@ from halfseen.worlds.preparation import infer_steps
 ROLES = ("arm", "reward", "propensity", "time")
 _MOST_GAPS = 2  # integers from 0 on are the numbers of arms if at most every second one is missing
 _LEAST_ROWS = 20  # of a column that may contain row numbers
+_KEYS = ("id", "key")  # names in lower case of columns that may only tell rows apart
 
 
 class LoggedTable(NamedTuple):
@@ -55,22 +56,23 @@ def read_table(
     if len(columns.as_given("arm")) == 0:
         raise InvalidInput(f"{columns.source}: expected at least one decision, but the table has no rows")
     time, seconds = _time(columns, observed)
-    features, notes, left_out = _features(columns, observed, time)
+    reserved = journal_columns(columns, stream) - (set(observed or ()) - set(ROLES))
     rows = np.arange(len(columns.as_given("arm")))
-    if any(len(values) != len(rows) for values in features.values()):
-        raise invalid(columns.source, "columns of the same length", "columns of different lengths")
     decided = np.array([not _is_empty(cell) for cell in columns.as_given("arm")], dtype=np.bool_)
+    if any(len(columns.as_given(name)) != len(rows) for name in columns.names):
+        raise invalid(columns.source, "columns of the same length", "columns of different lengths")
     order = rows if seconds is None else np.argsort(seconds, kind="stable")
+    features, notes, left_out = _features(columns, observed, reserved | {time}, order)
     next_row = _next_row(columns.source, order, decided)
     kept = rows[decided]
-    others = {name: np.asarray(columns.as_given(name), dtype=object) for name in columns.names if name in RESERVED}
+    others = {name: np.asarray(columns.as_given(name), dtype=object) for name in reserved}
     cells: dict[str, Any] = {name: values[kept] for name, values in others.items()}
     if time is not None:
         cells["time"] = np.asarray(columns.as_given(time))[kept]
     observations = {f"observation {number}": values[kept] for number, values in enumerate(features.values())}
     unread: dict[str, Any] = {}
     if seconds is not None and len(np.unique(seconds)) < len(seconds):  # rows are the same only if all columns agree
-        names = [name for name in columns.names if name not in RESERVED]
+        names = [name for name in columns.names if name not in reserved]
         unread = {f"unread {name}": [columns.as_given(name)[row] for row in kept] for name in names}
     log = read_log(
         Columns({**observations, **cells, **unread}, columns.source),
@@ -78,7 +80,12 @@ def read_table(
         arms=_numbered(cells) if arms is None else arms,
         stream=stream,
     )
-    log = replace(log, notes=(*notes, *log.notes), features=tuple(features))
+    log = replace(
+        log,
+        notes=(*notes, *log.notes),
+        features=tuple(features),
+        perhaps_times=perhaps_times(columns) if time is None else (),
+    )
     if next_row is None:
         return LoggedTable(log, time, left_out, None)
     steps = None if seconds is None else infer_steps(seconds[order], "time", dates=False)[0]
@@ -90,7 +97,7 @@ def _numbered(cells: dict[str, Any]) -> list[Arm] | None:
     """Return the arms if they are integers that do not count from 0, such as the keys of articles."""
     if "propensities" in cells:
         return None
-    found = {cell for cell in cells["arm"].tolist() if isinstance(cell, int | float) and cell == int(cell)}
+    found = {cell for cell in cells["arm"].tolist() if isinstance(cell, int | float) and float(cell).is_integer()}
     if len(found) < len(set(cells["arm"].tolist())) or (min(found) == 0 and max(found) <= _MOST_GAPS * len(found)):
         return None
     return [int(arm) for arm in sorted(found)]
@@ -121,21 +128,27 @@ def _time(columns: Columns, observed: Sequence[str] | None) -> tuple[str | None,
 
 
 def _features(
-    columns: Columns, observed: Sequence[str] | None, time: str | None
+    columns: Columns, observed: Sequence[str] | None, taken: Container[str | None], order: Ints
 ) -> tuple[dict[str, Floats], list[str], dict[str, str]]:
-    """Return the observed features, remarks about encoded columns, and the columns that cannot be observed."""
+    """Return the observed features, remarks about encoded columns, and the columns that cannot be observed.
+
+    Columns that are `taken` have another meaning. `order` (n,) has the rows in order of time.
+    """
     left_out: dict[str, str] = {}
     if observed is not None:
         features, notes = columns.features(observed)
         return _checked(columns, _without_empty(features, left_out)), notes, left_out
     begin = [name for name in columns.names if name.startswith("observation")]
-    names: Iterable[str] = begin or [name for name in columns.names if name not in RESERVED and name != time]
+    names: Iterable[str] = begin or [name for name in columns.names if name not in taken]
     features, notes = {}, []
     for name in names:
         try:
             found, remarks = columns.features([name])
-            if _is_row_number(found):
+            if _is_row_number(found, order):
                 left_out[name] = "its values are row numbers"
+                continue
+            if name.lower() in _KEYS and _all_differ(columns.as_given(name)):
+                left_out[name] = "it has another value in every row; if it is part of the context, give it another name"
                 continue
         except HalfseenError as error:
             if not are_texts(columns.as_given(name)):
@@ -173,13 +186,17 @@ def _next_row(source: str, order: Ints, decided: np.ndarray[Any, Any]) -> int | 
     return int(without[0])
 
 
-def _is_row_number(found: dict[str, Floats]) -> bool:
+def _is_row_number(found: dict[str, Floats], order: Ints) -> bool:
     """Return whether a column of numbers increases by the same step in every row."""
     (values, *others) = found.values()
     if others or len(values) < _LEAST_ROWS:
         return False
-    steps = np.diff(values)
+    steps = np.diff(values[order])
     return bool((steps == steps[0]).all() and steps[0] != 0)
+
+
+def _all_differ(cells: Any) -> bool:
+    return len({str(cell) for cell in cells}) == len(cells) >= _LEAST_ROWS
 
 
 def _is_empty(cell: Any) -> bool:

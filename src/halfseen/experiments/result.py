@@ -301,9 +301,10 @@ class Result:
             rows = {row["label"]: row["values"].get(option) for row in grid_rows(self)}
             values = [rows[agent] for _ in self.worlds for agent in self.agents]
             numeric = all(isinstance(value, int | float) for value in values if value is not None)
-            cells = (
-                np.array([math.nan if value is None else value for value in values]) if numeric else np.array(values)
-            )
+            if numeric:
+                cells = np.array([math.nan if value is None else value for value in values])
+            else:  # libraries of data frames do not mix numbers and texts in a column
+                cells = np.array([None if value is None else str(value) for value in values], dtype=object)
             labels[option] = np.repeat(cells, lengths)
         return data_frame(labels | columns, library)
 

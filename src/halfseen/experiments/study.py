@@ -16,12 +16,13 @@ from halfseen.agents.catalogue import FAMILY_OPTION, AgentSpec, agent_spec, comp
 from halfseen.agents.decision import Decision
 from halfseen.diagnostics.health import ENOUGH_ROUNDS, Finding, Verdict, findings_table, printed, terms
 from halfseen.errors import HalfseenError, InvalidInput, invalid
+from halfseen.estimators.adaptive.estimator import least_history
 from halfseen.evaluation import policies
 from halfseen.evaluation.estimators import ENOUGH, PolicyValue
 from halfseen.evaluation.evaluate import ALWAYS, LOGGED, UNIFORM, Evaluation, ReplayedPolicy, evaluate
-from halfseen.evaluation.log import Log, StepKind
+from halfseen.evaluation.log import Log, StepKind, check_finite
 from halfseen.evaluation.propensity_model import with_estimated_propensities
-from halfseen.evaluation.readers import JOURNAL_ENDINGS, read_log
+from halfseen.evaluation.readers import is_journal, read_log
 from halfseen.evaluation.scaled_log import ScaledLog
 from halfseen.experiments import study_findings
 from halfseen.experiments.examine import Examination, examine, plain
@@ -363,7 +364,7 @@ def study(
     policy: Sequence[str | AgentSpec] | None = None,
     missing: float | None = None,
     reward_family: str = "gaussian",
-    history: int = HISTORY,
+    history: int | None = None,
     name: str | None = None,
     seed: int = 0,
     progress: Progress | None = None,
@@ -397,7 +398,8 @@ def study(
     reward_family : {"gaussian", "binary", "count"}, optional
         The family of the rewards: any numbers, clicks (from 0 to 1) or counts (at least 0).
     history : int, optional
-        The largest number of past rounds to which `adaptive` fits its model.
+        The largest number of past rounds to which `adaptive` fits its model. The default is 3000, or more if there are
+        more than 125 features.
     name : str, optional
         The name of the stream in the journal. The default is the name of the file.
     seed : int, optional
@@ -431,6 +433,8 @@ def study(
     roles = {"arm": arm, "reward": reward, "propensity": propensity, "time": time}
     given_roles = {role: column for role, column in roles.items() if column is not None}
     table = _read(log, observed, given_roles, arms, stream)
+    if missing is not None:
+        table = table._replace(log=table.log.with_missing_rewards(check_finite("missing", missing)))
     note = None
     if not table.log.has_propensities:
         estimated, note = with_estimated_propensities(table.log)
@@ -440,6 +444,8 @@ def study(
     scaled = ScaledLog.of(decisions, reward_family)
     given, specs = _policies(policy, decisions)
     family = {} if reward_family == "gaussian" else {FAMILY_OPTION: reward_family}
+    if history is None:
+        history = max(HISTORY, least_history(decisions.observations.shape[1]))
     options = {"history": history, **family}
     total = decisions.rounds * (1 + len(specs))
     done = 0
@@ -495,12 +501,13 @@ def _read(
     arms: int | Sequence[Arm] | None,
     stream: str | None,
 ) -> LoggedTable:
-    if isinstance(log, str | Path) and file_ending(Path(log)) in JOURNAL_ENDINGS:
-        for role, column in roles.items():
-            raise invalid(role, "nothing, because a journal has no columns", f"'{column}'")
-        return LoggedTable(read_log(log, observed=observed, arms=arms, stream=stream), None, {}, None)
-    if isinstance(log, str | Path) and not Path(log).is_file():
-        raise invalid("log", "an existing file", f"'{log}'")
+    if isinstance(log, str | Path):
+        if not Path(log).is_file():
+            raise invalid("log", "an existing file", f"'{log}'")
+        if is_journal(Path(log)):
+            for role, column in roles.items():
+                raise invalid(role, "nothing, because a journal has no columns", f"'{column}'")
+            return LoggedTable(read_log(log, observed=observed, arms=arms, stream=stream), None, {}, None)
     return read_table(log, observed=observed, roles=roles, arms=arms, stream=stream)
 
 
@@ -520,10 +527,11 @@ def _policies(policy: Any, log: Log) -> tuple[list[Any], dict[str, AgentSpec]]:
                 policies.check_arm(log, one.partition(":")[2])
             fixed.append(one)
         elif isinstance(one, str | AgentSpec):
-            spec = agent_spec(one)
+            spec = policies.agent_to_replay(one)
             if spec.label != ADAPTIVE:
                 specs[spec.label] = spec
         else:
+            policies.check_no_class(one)
             raise invalid("policy", "'uniform', 'always:ARM', 'logged' or an agent", repr(one))
     return fixed, specs
 
@@ -638,7 +646,7 @@ def _simultaneous(value: PolicyValue, comparisons: int) -> Estimate:
 
     The interval of a single policy is widened as Bonferroni's inequality requires.
     """
-    gain, degrees = value.differences["dr"], max(value.effective_size - 1.0, 1.0)
+    gain, degrees = value.differences["dr"], value.freedom
     tail = (1.0 - CONFIDENCE) / 2
     wider = float(student_quantile(1.0 - tail / comparisons, degrees) / student_quantile(1.0 - tail, degrees))
     return Estimate(
@@ -668,10 +676,9 @@ def _next_decision(
     assert label is not None
     replay, unit = replays[label], 1.0
     if not replay.scales_observations:
-        observation, unit = np.append(scaled.scaling.apply(observation), 1.0), scaled.reward_unit
-    decision = _decide(
-        replay.agent, observation, [arm for arm, able in zip(replay.agent.arms, possible, strict=True) if able]
-    )
+        observation, unit = scaled.apply(observation), policies.reward_unit(replay.agent, scaled)
+    available = [arm for arm, able in zip(replay.agent.arms, possible, strict=True) if able]
+    decision = _decide(replay.agent, observation, available, table.next_elapsed)
     expected = np.asarray(decision.expected) * unit
     scores = np.where(possible & np.isfinite(expected), expected, -np.inf)
     chosen = int(np.argmax(scores if np.isfinite(scores).any() else decision.propensities))
@@ -684,9 +691,9 @@ def _next_decision(
     )
 
 
-def _decide(agent: Agent, observation: Floats, available: list[Arm]) -> Decision:
+def _decide(agent: Agent, observation: Floats, available: list[Arm], elapsed: int) -> Decision:
     """Let a copy of the agent decide, so that the agent itself stays at the end of the log."""
-    return _copy(agent).decide(observation, available=available)
+    return _copy(agent).decide(observation, available=available, elapsed=elapsed)
 
 
 def _identified(agent: Agent) -> dict[str, Any]:

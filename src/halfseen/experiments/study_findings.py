@@ -16,7 +16,6 @@ from halfseen.statistics.time_series import power_of_two
 FEW_ROWS, LEAST_ROWS = 200, 50  # with fewer rows, estimates are rough, or say nothing
 RARE = 0.01  # a smaller propensity makes large weights
 LONG_GAP = 10.0  # times the median step between decisions
-LIKE_TIMES = ("time", "timestamp", "ts", "when", "date", "datetime")  # names in lower case
 LIKE_THE_REWARD = 0.99  # correlation of a column that is probably not known before the reward
 LEAST_STEPS = 20  # steps of which a median is taken
 _LISTED = 5  # names in one sentence
@@ -72,7 +71,7 @@ def _constant_rewards(log: Log) -> Finding | None:
 
 def _missing_rewards(evaluation: Evaluation) -> Finding | None:
     log = evaluation.log
-    share = float((~log.rewarded).mean())
+    share = log.without_reward / log.rounds
     if share == 0.0:
         return None
     what = (
@@ -101,6 +100,8 @@ def _propensities(log: Log, estimated: str | None) -> list[Finding]:
     found = []
     if estimated is not None:
         found.append(Finding("propensities", 0, "estimated", "logged", Verdict.LOOK, estimated))
+    if log.unstable is not None:
+        found.append(Finding("choice of arms", 0, "changed", "as estimated", Verdict.BAD, log.unstable))
     least = float(log.propensity.min())
     if least < RARE:
         share = float((log.propensity < RARE).mean())
@@ -123,7 +124,7 @@ def _coverage(evaluation: Evaluation) -> Finding:
         sentence = f"every policy has an effective sample size of at least {ENOUGH}"
         return Finding(name, 0, "0", expected, Verdict.FINE, sentence)
     all_poor = len(poor) == len(others)
-    sentence = f"the log covers too little of these policies to judge them (see the notes): {_listed(poor)}"
+    sentence = f"these policies cannot be judged from the log (see the notes): {_listed(poor)}"
     verdict = Verdict.BAD if all_poor else Verdict.LOOK
     return Finding(name, len(poor), f"{len(poor)} of {len(others)}", expected, verdict, sentence)
 
@@ -132,12 +133,8 @@ def _order(table: LoggedTable) -> list[Finding | None]:
     log, times = table.log, table.log.times
     found: list[Finding | None] = []
     if times is None:
-        if log.is_table:
-            sentence = "there is no column of times, so the order of the rows is taken as the order in time"
-            names = (*log.features, *table.left_out)
-            if perhaps := next((name for name in names if name.lower() in LIKE_TIMES), None):
-                sentence += f"; if '{perhaps}' is the time: --time {perhaps}"
-            found.append(Finding("times", 0, "none", "a column", Verdict.LOOK, sentence))
+        if log.order_note is not None:
+            found.append(Finding("times", 0, "none", "a column", Verdict.LOOK, log.order_note))
         return found
     for note in log.notes:
         if note.endswith("have been sorted"):
@@ -155,9 +152,14 @@ def _order(table: LoggedTable) -> list[Finding | None]:
         usual = float(np.median(steps))
         gaps = int((steps > LONG_GAP * usual).sum())
         if gaps:
+            told = (
+                "but the times are too irregular for a step, so agents count rounds and not time"
+                if log.time_steps is None
+                else f"and agents are told of them in steps of {log.time_steps.shown}"
+            )
             sentence = (
                 f"{count(gaps, 'gap')} between decisions {'is' if gaps == 1 else 'are'} more than {LONG_GAP:g} times "
-                "as long as usual, but agents count rounds and not time"
+                f"as long as usual, {told}"
             )
             found.append(Finding("gaps in time", gaps, f"{gaps:,}", "0", Verdict.LOOK, sentence))
     return found

@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,11 +14,12 @@ from halfseen.agents.agent import Agent
 from halfseen.agents.arms import Arm
 from halfseen.errors import missing_extra
 from halfseen.evaluation.log import Log, StepKind
-from halfseen.kernels.random import Floats
+from halfseen.kernels.random import Floats, Ints
 from halfseen.reports.files import write_atomically
 
 _MICROSECONDS = 1_000_000
-_MOST_SECONDS = 253_402_214_400  # the last day of the year 9999
+_LEAST_SECONDS, _MOST_SECONDS = 1e8, 253_402_214_400  # from 1973 to the last day of the year 9999
+_LEAST_STEP, _MOST_STEP = 1e-6, 1e9  # seconds that a stream may have as its step
 _OTHER_CHARACTERS = re.compile(r"[^A-Za-z0-9._-]+")
 
 Models = Sequence[tuple[int, Mapping[str, Any]]]  # identified models, each with the number of decisions before it
@@ -55,8 +56,9 @@ def write_journal(path: Any, log: Log, agent: Agent, models: Models, *, name: st
         "options": dict(options),
         "seed": agent.recipe["seed"],
     }
-    seconds = event_times(log)
-    microseconds = (seconds * _MICROSECONDS).astype(np.int64)
+    microseconds = np.rint(event_times(log) * _MICROSECONDS).astype(np.int64)
+    if (ticks := stream_ticks(log, microseconds)) is not None:
+        spec["step"] = ticks.step
     probabilities = full_propensities(log)
     arms: list[Arm] = list(range(len(log.arms))) if isinstance(spec["arms"], int) else list(log.names)
     accepted = dict(models)
@@ -83,6 +85,9 @@ def write_journal(path: Any, log: Log, agent: Agent, models: Models, *, name: st
                     propensities=probabilities[row].tolist(),
                     expected=[None] * len(arms),
                     available=None if possible.all() else [arms[at] for at in np.flatnonzero(possible)],
+                    elapsed=1 if log.elapsed is None else int(log.elapsed[row]),
+                    tick=None if ticks is None else int(ticks.of_decisions[row]),
+                    estimated="all" if log.estimated else "others" if log.propensities is None else None,
                 )
                 seq += 1
                 yield Event(seq, now, last, decided)
@@ -106,9 +111,34 @@ def event_times(log: Log) -> Floats:
     If there are no times, or if they cannot be times since 1970, decisions are one second apart and end now.
     """
     times = log.times
-    if times is None or times[0] < 0 or times[-1] > min(time.time(), _MOST_SECONDS):
+    if times is None or not _since_1970(times):
         return np.asarray(np.floor(time.time()) - np.arange(log.rounds, 0.0, -1.0))
     return times
+
+
+def _since_1970(times: Floats) -> bool:
+    """Return whether times can be seconds since 1970. Small numbers more likely count something else."""
+    return bool(times[0] >= _LEAST_SECONDS and times[-1] <= min(time.time(), _MOST_SECONDS))
+
+
+class StreamTicks(NamedTuple):
+    """The step of a stream, with which it takes time stamps, and the times of its decisions in steps since 1970."""
+
+    step: float  # in seconds
+    of_decisions: Ints  # (n,)
+
+
+def stream_ticks(log: Log, microseconds: Ints) -> StreamTicks | None:
+    """Return the step and the ticks, or None if the times of the decisions do not give the logged numbers of steps."""
+    from halfseen.journal.events import step_microseconds, tick_at
+
+    if log.times is None or log.time_steps is None or not _since_1970(log.times):
+        return None
+    step = log.time_steps.step
+    ticks = np.array([tick_at(int(one), step_microseconds(step)) for one in microseconds], dtype=np.int64)
+    elapsed = np.ones(log.rounds, dtype=np.int64) if log.elapsed is None else log.elapsed
+    exact = _LEAST_STEP <= step <= _MOST_STEP and np.array_equal(np.diff(ticks), elapsed[1:])
+    return StreamTicks(step, ticks) if exact else None
 
 
 def full_propensities(log: Log) -> Floats:

@@ -82,6 +82,9 @@ class Decided(Struct, frozen=True, omit_defaults=True):
     costs: list[float] | None = None  # of the arms, None if the request had none
     elapsed: int = 1  # steps since the last observation or decision
     tick: int | None = None  # the time stamp in steps since 1970, if the stream has a step and has seen a time stamp
+    # Which propensities are not those with which the arm was chosen: all, or those of the arms that were not played.
+    # They are estimates, of decisions that were made elsewhere.
+    estimated: Literal["all", "others"] | None = None
 
 
 class Observed(Struct, frozen=True, omit_defaults=True):
@@ -163,6 +166,16 @@ class Event(Struct, frozen=True):
     def key(self) -> str | None:
         """The idempotency key of a decision."""
         return self.content.key if isinstance(self.content, Decided) else None
+
+
+def step_microseconds(step: float) -> int:
+    """Return a step in microseconds."""
+    return max(1, round(step * 1e6))
+
+
+def tick_at(time: int, step: int) -> int:
+    """Return a time in steps since 1970, rounded to the nearest integer. Both arguments are in microseconds."""
+    return (2 * time + step) // (2 * step)
 
 
 def encode(content: Content) -> str:

@@ -37,8 +37,15 @@ _OTHER_EVENTS = b"halfseen.events"  # key in the metadata of a Parquet file
 _ROWS = 20_000  # rows of a Parquet file that are in memory at a time during an export
 _IMPORTED_ROWS = 1_000  # rows that are in memory at a time during an import
 _TIMES = ("time", "reward_time", "clock")
-_TEXTS = ("stream", "id", "key", "how", "arm", "available", "branch")
-_NEW_COLUMNS = {"clock", "branch", "costs", "elapsed", "tick"}  # which files of earlier versions may not have
+_TEXTS = ("stream", "id", "key", "how", "arm", "available", "branch", "estimated")
+_NEW_COLUMNS = {
+    "clock",
+    "branch",
+    "costs",
+    "elapsed",
+    "tick",
+    "estimated",
+}  # which files of earlier versions may not have
 _COLUMNS = {
     "seq", "round", "observation", "propensity", "propensities", "expected", "reward", "reward_seq", "folded",
     "costs", "elapsed", "tick", *_TIMES, *_TEXTS,
@@ -112,7 +119,7 @@ def _write_parquet(journal: Journal, rows: Sequence[StreamRow], file: IO[bytes])
         "available": pa.list_(arm), "arm": arm, "propensity": pa.float64(), "propensities": numbers,
         "expected": numbers, "key": text, "reward": pa.float64(), "reward_time": moment, "reward_seq": pa.int64(),
         "how": text, "folded": pa.bool_(), "clock": moment, "branch": text,
-        "costs": numbers, "elapsed": pa.int64(), "tick": pa.int64(),
+        "costs": numbers, "elapsed": pa.int64(), "tick": pa.int64(), "estimated": text,
     }  # fmt: skip
     rewards: dict[int, dict[str, Event]] = {}  # the last reward, by stream and decision
     others: list[bytes] = []

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct, field
 
 from halfseen.errors import invalid
-from halfseen.journal.events import STREAM_NAME
+from halfseen.journal.events import STREAM_NAME, step_microseconds
 from halfseen.journal.events import Arm as Arm
 from halfseen.service.errors import ServiceError, refusal
 from halfseen.validation import LIMIT
@@ -67,7 +67,7 @@ class StreamSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def step_us(self) -> int | None:
         """The step in microseconds."""
-        return None if self.step is None else max(1, round(self.step * 1e6))
+        return None if self.step is None else step_microseconds(self.step)
 
     @property
     def features(self) -> tuple[str, ...] | None:

@@ -25,6 +25,7 @@ LEAST_DIFFERENCES = 5  # times that differ from the one before, of which a step 
 # Times are regular if enough of their differences are one step, and enough of those up to NEAR steps are whole numbers
 # of steps, give or take TOLERANCE.
 NEAR, TOLERANCE, LEAST_ON_GRID, LEAST_ONE_STEP = 20, 0.25, 0.8, 0.25
+MOST_TIED = 0.1  # share of rows with the time of another row, up to which equal rows are a mistake
 _UNITS = (("day", 86_400.0), ("hour", 3_600.0), ("minute", 60.0), ("second", 1.0))
 
 
@@ -161,9 +162,14 @@ def check_distinct_times(columns: Columns, time: str, order: TimeOrder) -> None:
 
 
 def check_no_repeated_rows(columns: Columns, time: str, order: TimeOrder) -> None:
-    """Raise if two rows with the same time agree in every column, so that they are the same decision twice."""
+    """Raise if two rows with the same time agree in every column, so that they are the same decision twice.
+
+    Where times are coarse, such as days of many decisions, equal rows are different decisions.
+    """
     same = np.diff(order.seconds) == 0.0
     tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
+    if len(tied) > MOST_TIED * len(order.rows):
+        return
     seen: dict[tuple[str, ...], int] = {}
     cells = [columns.as_given(name) for name in columns.names]
     for row in order.rows[tied].tolist():

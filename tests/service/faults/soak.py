@@ -48,7 +48,6 @@ from halfseen.journal import events, transfer
 from halfseen.journal.journal import Journal, open_journal
 from halfseen.service.engine.imported_stream import Importer
 from halfseen.service.engine.loaded_stream import LoadedStream, fold_stream, read_spec
-from halfseen.service.engine.transaction import round_half_up
 from halfseen.service.schemas import Limits, StreamSpec
 
 OBSERVED, LATENT, CALLERS, WORKERS = 2, 3, 6, 2
@@ -620,7 +619,7 @@ def _check_events(name: str, recorded: list[events.Event], acknowledged: Acknowl
 
 def _same_time(content: events.Decided | events.Observed, request: dict) -> bool:
     if "time" in request:
-        return content.tick == round_half_up(events.microseconds(request["time"]), round(STEP * 1e6))
+        return content.tick == events.tick_at(events.microseconds(request["time"]), round(STEP * 1e6))
     return content.elapsed == request.get("elapsed", 1)
 
 

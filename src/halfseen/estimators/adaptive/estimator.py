@@ -76,6 +76,16 @@ _MODEL_ARRAYS = (  # the result of identification; the rest of the state follows
 )  # fmt: skip
 
 
+def first_rounds(observed: int) -> int:
+    """Return the number of rounds before the first identification."""
+    return max(LEAST_FIRST_ROUNDS, FIRST_ROUNDS_PER_FEATURE * observed)
+
+
+def least_history(observed: int) -> int:
+    """Return the least number of rounds that the history may keep."""
+    return 4 * first_rounds(observed)
+
+
 class Adaptive(Estimator):
     """A Kalman filter whose model is identified from the history of the stream.
 
@@ -124,11 +134,11 @@ class Adaptive(Estimator):
         if refit not in ("inline", "manual"):
             raise invalid("refit", "'inline' or 'manual'", repr(refit))
         self._inline, self._streams = refit == "inline", streams
-        self._first = max(LEAST_FIRST_ROUNDS, FIRST_ROUNDS_PER_FEATURE * k)
+        self._first = first_rounds(k)
         self.candidates = CandidateModels(streams, self._latent)
         max_dimension = self.candidates.max_dimension
         self.dimension = max_dimension + 1
-        self.history = History(streams, at_least("history", history, 4 * self._first), self.dimension)
+        self.history = History(streams, at_least("history", history, least_history(k)), self.dimension)
         # The model and the features.
         self.latent_dims = np.full(count, k)  # d, the dimension of the model of each stream
         self.transition = np.zeros((count, max_dimension * max_dimension))

@@ -224,7 +224,7 @@ class StreamTransaction:
         if step is None:
             raise refusal("invalid", f"time: expected nothing, because the stream has no step, got {stamp[:40]!r}")
         try:
-            return round_half_up(events.microseconds(stamp), step)
+            return events.tick_at(events.microseconds(stamp), step)
         except HalfseenError as error:
             raise refusal("invalid", str(error)) from None
 
@@ -437,11 +437,6 @@ class StreamTransaction:
         self.stream.agent.accept(unpack_model(model))
         self._append(events.ModelAccepted(seen), blob=model)
         return True
-
-
-def round_half_up(value: int, unit: int) -> int:
-    """Return value/unit, rounded to the nearest integer."""
-    return (2 * value + unit) // (2 * unit)
 
 
 def finite_or_none(numbers: Iterable[float | None]) -> list[float | None]:
