@@ -11,7 +11,6 @@ import numpy as np
 from halfseen.agents.agent import Agent
 from halfseen.agents.catalogue import AgentSpec, agent_spec, catalog, component_entry, is_triple, make
 from halfseen.agents.plain import PlainEntry
-from halfseen.components import Estimator
 from halfseen.errors import HalfseenError, InvalidInput, invalid, unknown
 from halfseen.evaluation.log import ROUNDING, Log, StepKind
 from halfseen.evaluation.scaled_log import ScaledLog
@@ -144,7 +143,7 @@ def replay(agent: Agent, log: Log, observations: Floats, row: int, scaled: Scale
     """Replay one decision, and what was observed before it. Return the probabilities of the agent."""
     for one in log.observed_before.get(row, ()):
         y = one.observation if scaled is None else scaled.apply(one.observation)
-        agent.observe(y, elapsed=_steps(agent, one.elapsed))
+        agent.observe(y, elapsed=one.elapsed)
     possible = log.possible[row, : len(agent.arms)]
     available = None if possible.all() else [arm for arm, able in zip(agent.arms, possible, strict=True) if able]
     decision = agent.replay(
@@ -152,15 +151,9 @@ def replay(agent: Agent, log: Log, observations: Floats, row: int, scaled: Scale
         agent.arms[log.played[row]],  # the agent numbers its arms from 0, the log may use other integers
         available=available,
         propensity=None if np.isnan(log.propensity[row]) else float(log.propensity[row]),
-        elapsed=1 if log.elapsed is None else _steps(agent, int(log.elapsed[row])),
+        elapsed=1 if log.elapsed is None else int(log.elapsed[row]),
     )
     return decision.propensities
-
-
-def _steps(agent: Agent, elapsed: int) -> int:
-    """Return 1 instead of 0 for an agent that cannot observe the same moment twice."""
-    look_again = type(agent.policy.estimator).look_again
-    return 1 if elapsed == 0 and look_again is Estimator.look_again else elapsed
 
 
 def _report(progress: Progress | None, row: int, rounds: int) -> None:
