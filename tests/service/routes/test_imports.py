@@ -7,7 +7,7 @@ import base64
 import io
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,11 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     folder = tmp_path_factory.mktemp("exported")
     url = str(folder / "j.db")
 
+    async def wait_for(engine: Any, name: str, events: int) -> None:
+        """Wait until the reward waits are over, so that the number of events does not depend on the clock."""
+        while (await engine.stream(name)).version < events:
+            await asyncio.sleep(0.005)
+
     async def scenario(engine: Any) -> None:
         await engine.create_stream(spec("names", observed=["x", "y", "z"], reward_wait=0.001, default_reward=0.5))
         await engine.create_stream(spec("numbers", arms=3, agent="adaptive", options={"latent": 3}))
@@ -48,11 +53,14 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
         await engine.create_stream(spec("protected"))
         for name in ("names", "numbers", "waiting"):
             decisions = [await engine.decide(name, DecisionRequest(observation(t), key=f"k{t}")) for t in range(12)]
+            if name != "numbers":
+                await wait_for(engine, name, 25)
             for decision in decisions[:10]:
                 await engine.reward(name, RewardRequest(decision.id, reward_from_id(decision.id)))
         await engine.add_arm("names", "d")
         await engine.retire_arm("names", "a")
         await engine.decide("names", DecisionRequest(observation(20), ["b", "d"]))
+        await wait_for(engine, "names", 39)
         await engine.retire_stream("names")
         agent = await engine.agent("numbers")
         agent.refit()
@@ -399,6 +407,13 @@ def places_in(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...
         yield from places_in(item, (*path, key))
 
 
+def value_at(value: Any, path: Sequence[Any]) -> Any:
+    """Return the field or entry of a JSON value at a path."""
+    for key in path:
+        value = value[key]
+    return value
+
+
 def change_lines(rng: np.random.Generator, lines: Lines) -> None:
     """Change a field, or the order of the lines."""
     index, kind = int(rng.integers(len(lines))), rng.integers(12)
@@ -415,16 +430,14 @@ def change_lines(rng: np.random.Generator, lines: Lines) -> None:
     if rng.random() < 0.3:
         index = int(rng.choice([n for n, one in enumerate(lines) if one.get("kind") not in ("decided", "rewarded")]))
     places = list(places_in(lines[index]))
-    *parents, last = places[rng.integers(len(places))]
-    target: Any = lines[index]
-    for key in parents:
-        target = target[key]
+    numbers = [path for path in places if isinstance(value_at(lines[index], path), float)]
+    halves = 3 < kind < 7 and bool(numbers)  # which is often accepted
+    *parents, last = (numbers if halves else places)[rng.integers(len(numbers if halves else places))]
+    target = value_at(lines[index], parents)
     if kind == 3:
         del target[last]
-    elif kind < 6 and isinstance(target[last], float):
-        target[last] *= 0.5
     else:
-        target[last] = VALUES[rng.integers(len(VALUES))]
+        target[last] = 0.5 * target[last] if halves else VALUES[rng.integers(len(VALUES))]
 
 
 def use(http: httpx.Client, name: str, observed: int) -> None:
