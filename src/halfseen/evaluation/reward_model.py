@@ -77,8 +77,8 @@ class RewardModel:
     def direct_weights(self, probabilities: Floats) -> Floats:
         """Return the weights (n,) that the direct method gives to the rewards in effect.
 
-        The mean of Σ_a π(a) r̂(a) is linear in the rewards. These are its coefficients times n, without the part by
-        which each reward contributes to the mean reward of all arms.
+        The mean of Σ_a π(a) r̂(a) is linear in the rewards. These are its coefficients times n. The dependence of
+        the mean of all rewards (`fit.mean`) on each reward is left out.
         """
         weights = np.zeros(len(self.rewards))
         for fit in self._plain:

@@ -1,4 +1,4 @@
-"""Study a log of decisions: does what is hidden matter, what would have earned most, and what to do next."""
+"""Study a log of decisions: what is hidden, which policy would have earned most, and what should be done next."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from halfseen.reports.tables import count
 from halfseen.validation import is_missing, narwhals_frame
 
 FILE_ENDINGS = (".csv", ".csv.gz", ".parquet", ".pq")
-MOST_CATEGORIES = 50  # different texts of a column that is encoded
+MOST_CATEGORIES = 50  # largest number of different texts in a column that is encoded
 _SECONDS_PER_DAY = 86_400.0
 _EXPECTED = "a CSV or Parquet file, a dictionary of columns, a DataFrame, an Arrow table or a structured array"
 
