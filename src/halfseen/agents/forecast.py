@@ -191,7 +191,7 @@ class Forecast:
         return figure
 
     def figure(self, features: Sequence[str] = (), *, narrow: bool = False) -> Figure:
-        """Return the figure of `plot` with names of the features. If `narrow`, its panels are below each other."""
+        """Return the figure of `plot` with names of the features. If `narrow`, its panels are stacked."""
         from halfseen.reports.figures import forecast_figure
 
         lower, upper = self.interval()

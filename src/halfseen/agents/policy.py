@@ -284,8 +284,8 @@ class Policy(Stateful):
 
         Returns the arms (B, n), the rewards (B, n) and the features (B, n, p).
 
-        The result equals, bit for bit, that of calling `decide` and `learn` for one y_t of `observations` (n, B, k)
-        after the other. Returns None and changes nothing if a component needs the rewards before the next decision, or
+        The result equals, bit for bit, that of calling `decide` and `learn` for each y_t of `observations` (n, B, k) in
+        turn. Returns None and changes nothing if a component needs the rewards before the next decision, or
         if an observation will be refused.
         """
         count, rounds, decisions = len(observations), self.rounds + self.extra_rounds + 1, self.rounds + 1

@@ -83,7 +83,7 @@ def kind_of(path: Path) -> str | None:
 
 
 def same_recipe(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether the save files of two recipes would be equal."""
+    """Whether two recipes (arguments of agents or fleets) would be saved as the same bytes."""
     arrays: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
     same = _to_json(one, arrays[0]) == _to_json(other, arrays[1])
     return same and all(np.array_equal(array, arrays[1][name]) for name, array in arrays[0].items())

@@ -148,7 +148,7 @@ def tail_test(values: Floats) -> TailTest | None:
 
 
 def sensor_tail_test(innovations: Floats, observations: Floats) -> TailTest | None:
-    """Test one sensor. Both its innovations and its differences must have outliers.
+    """Test one sensor by its innovations and by its differences, and return the test with the larger p-value.
 
     Innovations alone may have outliers because the model is wrong, for example about a sensor that is periodic.
     """

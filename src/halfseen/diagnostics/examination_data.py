@@ -179,8 +179,8 @@ def subject_of_adaptive(
     """Return the model and the history of stream `row` of an adaptive estimator, in the units of the estimator.
 
     Return None for other estimators, before there is a model, and while the history is too short. If the agent rejected
-    the model and uses the raw observation or a level, return the best of the identified candidates. A level is chosen
-    because it predicts rewards, and does not claim to describe how the observations move.
+    the model and uses the raw observation or a level, return the best of the identified candidates. A level is
+    never returned, because it is selected for predicting rewards and not for describing how the observations move.
     """
     if not isinstance(estimator, Adaptive) or not estimator.identified[row]:
         return None

@@ -152,7 +152,7 @@ class ExplainedRewards(NamedTuple):
 
     @property
     def context_is_irrelevant(self) -> bool:
-        """Whether the data exclude that contexts explain a worthwhile share."""
+        """Whether the data rule out that the context explains a share of WORTHWHILE or more."""
         return not self.context_matters and self.context_at_most < WORTHWHILE
 
     @property
@@ -281,9 +281,9 @@ def fill_with_means(ys: Floats) -> Floats:
 
 
 def observed_block(filtered: Floats, predicted: Floats, ys: Floats) -> Floats:
-    """Return the observed coordinates (n, k): filtered if a coordinate belongs to its sensor, otherwise as measured.
+    """Return the observed coordinates (n, k): filtered if the coordinate follows its sensor, otherwise as measured.
 
-    A coordinate belongs to its sensor if its variance is large enough compared with that of the sensor, or if the model
+    A coordinate follows its sensor if its variance is large enough compared with that of the sensor, or if the model
     predicts part of the sensor's variance. Neither condition holds if the sensor measures only noise and the model uses
     its coordinate for a hidden quantity.
     """

@@ -14,7 +14,7 @@ from halfseen.statistics.distributions import chi2_cdf, chi2_quantile, chi2_sf
 from halfseen.statistics.time_series import hac_mean
 
 SIGNIFICANCE = 0.001  # of one test, so that a report of about ten tests rarely has a false alarm
-OUTLIER = 4.0  # an outlier is this many robust standard deviations from the median
+OUTLIER = 4.0  # an outlier is more than this many robust standard deviations from the median
 IQR_OF_NORMAL, MAD_OF_NORMAL = 1.349, 0.6745  # interquartile range and median absolute deviation of N(0, 1)
 BLOCK_SPREADS = 4.0  # least distance of an unusual block from the median, in standard deviations of log ratios
 

@@ -226,7 +226,7 @@ class Evaluation:
         save_figure(self.figure(), Path(path))
 
     def figure(self, *, narrow: bool = False) -> Figure:
-        """Return the figure of the estimates. A `narrow` figure has its panels below each other."""
+        """Return the figure of the estimates. A `narrow` figure has stacked panels."""
         weights = {label: one.weights for label, one in self.policies.items()}
         return evaluation_figure(self.summary()["policies"], weights, self.estimators, narrow=narrow)
 

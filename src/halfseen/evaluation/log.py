@@ -62,7 +62,7 @@ class Log:
     rewards: Floats  # (n,), NaN if there is no reward
     defaults: int  # number of rewards that are the default reward of the stream
     steps: tuple[LogStep, ...]  # decisions, rewards and changes of arms, in order of time
-    branches: Ints | None = None  # (n,) marks of guardrails, −1 for none and for decisions before the last change
+    branches: Ints | None = None  # (n,) index in BRANCHES, −1 if unknown or before the last change of the shares
     notes: tuple[str, ...] = ()  # remarks about columns that had to be encoded, and about times
     times: Floats | None = None  # (n,) in seconds, None if they were not logged
     perhaps_times: tuple[str, ...] = ()  # columns that could be the time, if none is known to be
@@ -336,7 +336,7 @@ def check_finite(where: str, value: Any) -> float:
 
 
 def _check_elapsed(where: str, elapsed: Any) -> int:
-    """Return the steps since the decision or observation before, 1 if none were logged."""
+    """Return `elapsed`, the steps since the previous decision or observation, or 1 if it was not logged."""
     return 1 if elapsed is None else elapsed_steps(f"{where}, elapsed", elapsed)
 
 

@@ -65,7 +65,7 @@ def agent_to_replay(agent: str | AgentSpec) -> AgentSpec:
 
 
 def check_no_class(policy: Any) -> None:
-    """Raise if the policy is an agent of one's own that has not been registered."""
+    """Raise if the policy is a class, a triple or an agent object. Only agents given by name can replay a log."""
     if inspect.isclass(policy) or is_triple(policy) or hasattr(policy, "decide"):
         raise _cannot_replay(repr(policy))
 

@@ -358,13 +358,13 @@ def _read_table(
 ) -> Log:
     """Return the log in a table with one row per decision.
 
-    Required are the columns `arm` and `reward` (empty if there is no reward), and the columns named in `observed` (by
-    default all whose names begin with "observation"). Optional are `propensity` (in all rows or in none),
-    `propensities` (one list per row in the order of the arms, as JSON text in a CSV file), `available` (one list of
-    available arms per row), `stream`, `how`, `folded` (false if a reward arrived too late to be learnt), `branch` (what
-    made the decision, if there were guardrails), `time` and `reward_time`. Rows are sorted by time, which is by default
-    the column `time` or the only column of dates, and the steps between them are inferred. Without times, the order of
-    the rows is the order in time, and every reward arrived directly after its decision.
+    The columns `arm` and `reward` (empty if there is no reward) are required, and those named in `observed` (by default
+    all whose names begin with "observation"). These are optional: `propensity` (in all rows or in none), `propensities`
+    (one list per row in the order of the arms, as JSON text in a CSV file), `available` (one list of available arms per
+    row), `stream`, `how` ("given", "late" or "default"), `folded` (false if a reward arrived too late to be learnt),
+    `branch` (what made the decision, if there were guardrails), `time` and `reward_time`. Rows are sorted by time, by
+    default by the column `time` or the only column of dates, and the steps between them are inferred. Without times,
+    the order of the rows is the order in time, and every reward arrived directly after its decision.
     """
     source = columns.source
     for name in ("arm", "reward"):

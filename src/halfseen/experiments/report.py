@@ -67,7 +67,7 @@ def result_figure(
 
 
 def _by_world(result: Result, field: str, agents: Sequence[str] | None = None) -> dict[str, dict[str, Any]]:
-    """Return one array of the trajectories, by world and agent."""
+    """Return the array `field` of the trajectories, by world and agent."""
     return {
         world: {agent: getattr(result.tracks[world, agent], field) for agent in agents or result.agents}
         for world in result.worlds

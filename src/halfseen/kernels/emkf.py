@@ -59,10 +59,10 @@ def add_pairs(
     rows: Index,  # (n,), the streams of the round
     first: Index,  # (n,), 1 if the round is the first of a window, else 0
     means: Matrix,  # (B, d), x̂_t
-    previous: Matrix,  # (B, d), x̂_{t−1}, changed
-    opening: Matrix,  # (B, d), x̂ in the first round of the window, changed
-    X: Stack,  # (B, d, d), changed
-    Psi: Stack,  # (B, d, d), changed
+    previous: Matrix,  # (B, d), x̂_{t−1}, updated in place
+    opening: Matrix,  # (B, d), x̂ in the first round of the window, updated in place
+    X: Stack,  # (B, d, d), updated in place
+    Psi: Stack,  # (B, d, d), updated in place
 ) -> None:
     """Add the pair (x̂_{t−1}, x̂_t) to X and Ψ. The first round of a window resets both and has no pair."""
     for s in range(rows.shape[0]):

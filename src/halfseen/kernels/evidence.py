@@ -25,7 +25,8 @@ PRIOR_WEIGHT = 10.0  # a multiple of the identity counts as this many arms in Λ
 INTERCEPT_WEIGHT, INTERCEPT_SHARE = 1.0, 0.2
 NOISE_SHARE = 0.5  # the share of the mean square reward that is noise at the start of EM
 
-# The mean square reward counts as this many residuals, because a few rewards can be fitted without any error.
+# This many times the mean square reward is added to the sum of squared residuals, because a few rewards can be fitted
+# without any error.
 NOISE_DOUBT = 0.1
 LEAST_FREEDOM = 0.02  # the least degrees of freedom of the residuals, as a share of the number of rewards
 
@@ -333,7 +334,7 @@ def fit_arms(  # type: ignore[no-untyped-def]
             scale = max(scale, SLOPE_SHARE * power / max(spread, LEAST_SPREAD * total_rewards))
         if vary:
             alpha = _update_alpha(counts, G, h, mean, cov, noise, baseline, rho, u, alpha, step % 2 == 1)
-        rho = moment[0, 0]  # becomes the sum of squared intercepts that the slopes do not explain
+        rho = moment[0, 0]  # becomes the sum of the squared parts of the intercepts that the slopes do not explain
         for i in range(1, p):
             rho -= 2.0 * alpha * u[i] * moment[i, 0]
             for j in range(1, p):

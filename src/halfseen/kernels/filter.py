@@ -287,7 +287,7 @@ UPDATED, CONVERGED, AT_LIMIT, MISSING, INFINITE = 0, 1, 2, 3, 4
 def steady_round(
     y: Vector,  # (k,)
     loop: Matrix,  # (d + k, d), Fᵀ stacked on Gᵀ, with F = (I − GA)D
-    x: Vector,  # (d,), filtered mean, changed
+    x: Vector,  # (d,), filtered mean, updated in place
     mean: Vector,  # output (d,), a copy of the new x
 ) -> int:
     """Update the filtered mean x ← Fx + Gy with the converged gain, unless an entry is missing or infinite."""
@@ -312,13 +312,13 @@ def steady_round(
 def exact_round(
     y: Vector,  # (k,)
     model: Stack,  # (3, d, d), D, Q, and Σ in the upper left corner of the third matrix
-    covs: Stack,  # (2, d, d), P and P⁻, changed
+    covs: Stack,  # (2, d, d), P and P⁻, updated in place
     limit: Stack,  # (2, d, d), the limits of P and P⁻ if `limit_known`
     gain: Matrix,  # output (d, k)
     limit_gain: Matrix,  # (d, k), the limit of the gain if `limit_known`
     limit_known: bool,
     loop: Matrix,  # output (d + k, d) for `steady_round`, set when P converges and the limit was not known
-    x: Vector,  # (d,), filtered mean, changed
+    x: Vector,  # (d,), filtered mean, updated in place
     mean: Vector,  # output (d,), a copy of the new x
 ) -> int:
     """Update covariance, gain and mean for one round, with the observed entries of y.

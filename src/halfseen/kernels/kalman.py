@@ -189,9 +189,9 @@ def advance_gain(
     D: Stack,  # (M, d, d) for M groups, or (1, d, d) if all groups have the same model
     Q: Stack,  # (M, d, d) or (1, d, d)
     R: Stack,  # (M, k, k) or (1, k, k)
-    P: Stack,  # (M, d, d), filtered covariances, changed
-    G: Stack,  # (M, d, k), gains, changed
-    frozen: Flags,  # (M,), whether P and G have converged, changed
+    P: Stack,  # (M, d, d), filtered covariances, updated in place
+    G: Stack,  # (M, d, k), gains, updated in place
+    frozen: Flags,  # (M,), whether P and G have converged, updated in place
     seen: Flags,  # (n, k), whether each entry is observed
 ) -> None:
     """Update covariance and gain of the given groups for one round.
@@ -254,7 +254,7 @@ def advance_mean(
     group: Index,  # (B,), the group of each stream
     D: Stack,  # (M, d, d) for M groups, or (1, d, d) if all groups have the same model
     G: Stack,  # (M, d, k)
-    x: Matrix,  # (B, d), filtered means, changed
+    x: Matrix,  # (B, d), filtered means, updated in place
     y: Matrix,  # (n, k), observations in the order of `rows`
 ) -> None:
     """Update the filtered means of the streams `rows`: x ← Dx + G(y − ADx), without the missing entries of y."""
@@ -269,7 +269,7 @@ def advance_means(
     group: Index,  # (B,), the group of each stream
     D: Stack,  # (M, d, d) for M groups, or (1, d, d) if all groups have the same model
     G: Stack,  # (M, d, k)
-    x: Matrix,  # (B, d), filtered means, changed
+    x: Matrix,  # (B, d), filtered means, updated in place
     y: Stack,  # (n, B, k), observations
     start: int,
     stop: int,
@@ -307,9 +307,9 @@ def predict_ahead(
     group: Index,  # (B,), the group of each stream
     D: Stack,  # (M, d, d) for M groups, or (1, d, d) if all groups have the same model
     Q: Stack,  # (M, d, d) or (1, d, d)
-    P: Stack,  # (M, d, d), filtered covariances, changed
-    frozen: Flags,  # (M,), changed
-    x: Matrix,  # (B, d), filtered means, changed
+    P: Stack,  # (M, d, d), filtered covariances, updated in place
+    frozen: Flags,  # (M,), updated in place
+    x: Matrix,  # (B, d), filtered means, updated in place
 ) -> None:
     """Predict means and covariances `steps` rounds ahead, in which nothing is observed.
 

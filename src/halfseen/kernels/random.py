@@ -126,7 +126,7 @@ def _two_blocks(key_0, key_1, block, now, purpose):  # type: ignore[no-untyped-d
 
 @kernel(AS_WRITTEN)
 def _uniform(word):  # type: ignore[no-untyped-def]
-    """Return the midpoint of one of 2^53 equal intervals of (0, 1). Only the last midpoint is rounded, to 1."""
+    """Return the midpoint of one of 2^53 equal intervals of (0, 1). Those above 1/2 are rounded, the last one to 1."""
     return (np.int64(word >> _TO_53_BITS) + 0.5) * (1.0 / 9007199254740992.0)
 
 

@@ -147,7 +147,7 @@ class GeneralisedLinear(Ridge):
         )
 
     def replacement_data(self, rows: Ints, arms: Ints) -> Floats:
-        """Return 1 and the number that the next reward of each arm has among the rewards of the arm."""
+        """Return a noise variance of 1, and the number of the next reward of each of `arms`, counted from 1 per arm."""
         return np.column_stack([np.ones(len(rows)), self.reward_counts[rows, arms] + 1.0])
 
     def replace_rewards(

@@ -441,11 +441,11 @@ class CanonicalForm:
         return self._transform("x", x, self.to_original.T)
 
     def arms_to_canonical(self, mu: ArrayLike) -> Array:
-        """Return Ã⁻ᵀμ for arm parameters μ (..., d), which pay the same rewards ⟨x, μ⟩."""
+        """Return Ã⁻ᵀμ for arm parameters μ (..., d). Rewards stay the same, ⟨Ãx, Ã⁻ᵀμ⟩ = ⟨x, μ⟩."""
         return self._transform("mu", mu, self.to_original)
 
     def arms_to_original(self, mu: ArrayLike) -> Array:
-        """Return Ãᵀμ for canonical arm parameters μ (..., d), which pay the same rewards ⟨x, μ⟩."""
+        """Return Ãᵀμ for canonical arm parameters μ (..., d). Rewards stay the same, ⟨Ã⁻¹x, Ãᵀμ⟩ = ⟨x, μ⟩."""
         return self._transform("mu", mu, self.to_canonical)
 
     def _transform(self, argument: str, value: ArrayLike, matrix: Array) -> Array:

@@ -571,7 +571,7 @@ def forecast_figure(context: Bands, values: Bands, best: Floats, *, narrow: bool
     """Plot contexts and expected rewards ahead with their intervals, and the probability that each arm is the best.
 
     `values` has one column per arm, and `best` (h, K) too. If there are many arms, those that are most likely the best
-    are shown. If `narrow`, the panels are below each other.
+    are shown. If `narrow`, the panels are stacked.
     """
     width = _COLUMN if narrow else _PAGE
     order = np.sort(np.argsort(-best.max(axis=0), kind="stable")[:_MOST_FORECAST])

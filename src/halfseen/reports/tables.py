@@ -194,7 +194,7 @@ def results_table(summary: Summary) -> Table:
 
 
 def norms_table(summary: Summary) -> Table:
-    """Return the quantities of the theorem's assumptions A1 and A2, with one row per world."""
+    """Return the quantities of assumptions A1 and A2 of the paper's theorem, with one row per world."""
     rows = {}
     for world, _, entry in agent_entries(summary):
         theory = entry["theory"]

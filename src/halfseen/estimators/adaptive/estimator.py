@@ -68,7 +68,7 @@ _REGIME_ARRAYS = (
     "gap_rounds",
     "start_sum",
     "start_count",
-)  # modified only when a change of the dynamics is detected
+)  # `accept` changes these only if the model was made after a detected change of the dynamics
 _MODEL_ARRAYS = (  # the result of identification; the rest of the state follows from it and the history
     "latent_dims", "transition", "process_cov", "observation_cov", "centre", "scale", "shift", "origin_at_start",
     "uses_raw_observation", "uses_level", "is_robust", "learns_on_filtered", "identified", "identifications",

@@ -12,7 +12,8 @@ from halfseen.components import IntegerBounds, Mask, State, Stateful, StreamBatc
 from halfseen.errors import invalid
 from halfseen.kernels.random import Ints
 
-# Rounds that are part of a gap: a single round in which nothing was seen, or all rounds of a gap that is too long.
+# Marks of stored rounds: MISSING is one round of a gap. BREAK is one row for all rounds of a gap that is too long to be
+# part of a series.
 MISSING, BREAK = 1, 2
 MIN_ENTRIES = 10  # more rounds or rewards than this are needed to call a series constant
 INITIAL_CAPACITY = 64  # rounds

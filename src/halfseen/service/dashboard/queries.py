@@ -63,7 +63,7 @@ class FindingView(Struct, frozen=True):
 
 
 class HealthView(Struct, frozen=True):
-    """The result of `agent.health()`: the answer, notes, findings about the model, explained terms, and facts."""
+    """The result of `agent.health()`: the answer, notes, findings about the model, facts, and explanations of terms."""
 
     answer: str
     ok: bool

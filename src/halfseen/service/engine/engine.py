@@ -332,7 +332,7 @@ class Engine:
                         model = await asyncio.to_thread(process.identify, task.agent, self._settings.identify_seconds)
                     except IdentificationFailed as failure:
                         self._note_failed_identification(task.name, failure)
-                        if failure.process_ended:  # without new events the stream would not ask again
+                        if failure.process_ended:  # otherwise the stream gets no model before its next event
                             await asyncio.sleep(_RESTART_SECONDS * 2 ** min(self._identification_failures - 1, 5))
                             await self._on_store_thread(partial(self._store.release_claim, task.name))
                         continue

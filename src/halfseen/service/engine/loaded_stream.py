@@ -1,6 +1,6 @@
 """A stream in memory, with its agent and everything else that follows from its events.
 
-Live and replayed events change the agent in the same way, so folding the journal again gives exactly the same stream.
+Live and replayed events change the agent in the same way, so replaying the journal gives exactly the same stream.
 """
 
 from __future__ import annotations

@@ -266,7 +266,7 @@ class StreamStore:
     # ------------------------------------------------------------------ background work
 
     def overdue(self) -> list[str]:
-        """Return the streams, loaded or not, that have decisions whose reward wait has ended."""
+        """Return streams, loaded or not, that have decisions whose reward wait has ended, the most overdue first."""
         return self._journal.overdue_streams(_now(), _MAX_OVERDUE)
 
     def claim_identification(self) -> IdentificationTask | None:
