@@ -43,7 +43,10 @@ def reproduce(
     cluster: Cluster = None,
     out: Annotated[Path, typer.Option(help="Folder for the figure, the report and the data.")] = Path("results/paper"),
     resume: Resume = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Run a small version within seconds.")] = False,
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="Run a small version in less than a minute. It is too short to judge the claims."),
+    ] = False,
 ) -> None:
     """Run the paper's experiment, and write figures, data and a report that says where every claim holds."""
     from halfseen.experiments.claim_map import MAP_SEEDS, QUICK_MAP_SEEDS, map_plan

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import textwrap
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
@@ -99,8 +100,19 @@ def _new_figure(width: float, height: float) -> Iterator[Figure]:
 
 
 def _line_styles(agents: Iterable[str]) -> dict[str, LineStyle]:
-    others = itertools.cycle(_OTHER_STYLES)
-    return {agent: _FIXED_STYLES.get(agent) or next(others) for agent in agents}
+    """Return a style for each agent. Agents without a fixed style get colours that are used least in this figure."""
+    names = list(agents)
+    uses = Counter(_FIXED_STYLES[name][0] for name in names if name in _FIXED_STYLES)
+    styles, remaining = {}, list(_OTHER_STYLES)
+    for name in names:
+        style = _FIXED_STYLES.get(name)
+        if style is None:
+            remaining = remaining or list(_OTHER_STYLES)
+            style = min(remaining, key=lambda one: uses[one[0]])
+            remaining.remove(style)
+            uses[style[0]] += 1
+        styles[name] = style
+    return styles
 
 
 def _legend_columns(labels: Iterable[str], width: float) -> int:
