@@ -29,7 +29,8 @@ def evaluate(
     observed: Annotated[
         list[str] | None,
         typer.Option(
-            help="For a table: the observed columns, separated by commas.", show_default="all named observation…"
+            help="For a table: the observed columns, separated by commas.",
+            show_default="those that begin with 'observation'",
         ),
     ] = None,
     arms: Annotated[
