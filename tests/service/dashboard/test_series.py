@@ -29,13 +29,13 @@ class RecordedStream:
         last = self.events[-1].time if self.events else 0
         self.events.append(Event(len(self.events) + 1, last + int(after * SECOND), decision_id, content))
 
-    def decide(self, arm, propensities, *, expected=None, available=None, y=(0.5, None), elapsed=1):
+    def decide(self, arm, propensities, *, expected=None, available=None, y=(0.5, None), elapsed=1, estimated=None):
         self.rounds += 1
         decision_id = f"d{self.rounds}"
         p = propensities[self.arms.index(arm)]
         expected = [0.0] * len(self.arms) if expected is None else expected
         content = events.Decided(
-            self.rounds, list(y), arm, p, list(propensities), expected, available, elapsed=elapsed
+            self.rounds, list(y), arm, p, list(propensities), expected, available, elapsed=elapsed, estimated=estimated
         )  # fmt: skip
         self.append(content, decision_id)
         return decision_id
@@ -472,3 +472,20 @@ def test_a_forecast_has_the_most_likely_arms_and_a_coordinate_in_its_unit():
 
 def _lines(line):
     return line.value, line.low, line.high
+
+
+@pytest.mark.parametrize("estimated", ["all", "others"])
+def test_imported_decisions_have_no_expected_rewards_and_may_have_estimated_propensities(estimated):
+    rng, stream, policy = np.random.default_rng(3), RecordedStream(3), [0.6, 0.3, 0.1]
+    for t in range(2000):
+        arm = int(rng.choice(3, p=policy))
+        decision_id = stream.decide(arm, policy, expected=[None] * 3, estimated=estimated if t < 1500 else None)
+        stream.reward(decision_id, (1.0, 0.0, -2.0)[arm] + rng.normal())
+    found = rewards_of(list(stream.window().decisions.values()))
+    for line in (found.uniform.ips, found.uniform.snips, found.uniform.dr):
+        assert line.low[-1] < -1 / 3 < line.high[-1]
+    assert found.uniform.told
+    if estimated == "all":
+        assert "The propensities of 1500 of the 2000 decisions were estimated" in found.uniform.note
+    else:
+        assert found.uniform.note is None

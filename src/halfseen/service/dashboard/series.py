@@ -57,7 +57,7 @@ class UniformPolicySeries(Struct, frozen=True):
     uncovered: float | None = None  # share of the uniform policy's choices with propensity 0 in the log
     effective: float = 0.0  # effective sample size
     told: bool = False  # whether the estimates are reliable
-    note: str | None = None  # why the estimates are not reliable
+    note: str | None = None  # why the estimates are not reliable, or what they assume
 
 
 class RewardSeries(Struct, frozen=True):
@@ -234,6 +234,11 @@ def _uniform_policy(
         possible[row, earlier] = one.possible
         propensities[row, earlier] = one.propensities
         expected[row, earlier] = one.expected
+    # Imported decisions have no expected rewards. Any number that is known before the decision may take their place.
+    mean_before = np.concatenate([[0.0], np.cumsum(values[:-1]) / np.arange(1, len(values))])
+    expected = np.where(np.isnan(expected), mean_before[:, None], expected)
+    estimated = sum(one.estimated == "all" for one in rewarded)
+    all_known = not any(one.estimated for one in rewarded)
     log = Log(
         source="the window",
         arms=tuple(arms),
@@ -241,19 +246,28 @@ def _uniform_policy(
         observations=np.stack([one.observation for one in rewarded]),
         played=np.array([one.arm for one in rewarded]),
         propensity=np.maximum(LEAST_PROPENSITY, [one.propensity for one in rewarded]),
-        propensities=propensities,
+        propensities=propensities if all_known else None,
         possible=possible,
         rewards=values,
         defaults=0,
         steps=(),
+        estimated=estimated > 0,
     )
     rounds, probabilities = rewarded_rounds(log, values, expected), policies.uniform(log)
     value = policy_value("uniform", rounds, probabilities)
     running = running_values(rounds, probabilities, value, ends)
     ips, snips, dr = (_intervals(running[name]) for name in ("ips", "snips", "dr"))
-    note = None
+    notes = []
     if not value.sure:
-        note = f"Uniform policy: {'; '.join(value.notes)}. The dashed line uses the rewards that the agent expects."
+        notes.append(
+            f"Uniform policy: {'; '.join(value.notes)}. The dashed line uses the rewards that the agent expects."
+        )
+    if estimated:
+        notes.append(
+            f"The propensities of {estimated} of the {len(rewarded)} decisions were estimated before they were "
+            "imported. The value of the uniform policy holds only if nothing outside of the log influenced them."
+        )
+    note = " ".join(notes) or None
     return UniformPolicySeries(ips, snips, dr, value.uncovered, value.effective_size, value.sure, note)
 
 

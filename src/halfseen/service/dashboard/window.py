@@ -41,6 +41,7 @@ class WindowDecision:
     observation: Floats  # (k,), NaN for missing values
     elapsed: int = 1  # steps since the observation or decision before
     observed_before: tuple[tuple[Floats, int], ...] = ()  # observations since the decision before, with their steps
+    estimated: str | None = None  # which propensities were estimated, "all" or "others", as in the journal
     reward: float | None = None
     reward_time: int | None = None
     how: str | None = None
@@ -112,6 +113,7 @@ class DecisionWindow:
             observation=np.array(content.observation, dtype=np.float64),
             elapsed=content.elapsed,
             observed_before=tuple(self._observed),
+            estimated=content.estimated,
         )
         self._observed = []
         if len(self.decisions) > self._max_decisions:
