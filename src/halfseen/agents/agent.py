@@ -759,10 +759,15 @@ class Agent:
         if self.policy.set_guardrails(guardrails, self._arms)[0]:
             self._pending.branches.clear()  # these decisions were made with other shares
 
-    def health(self) -> Health:
+    def health(self, *, sensors: Sequence[str] | None = None) -> Health:
         """Report the state of the stream, with a note for each problem.
 
         Agents that store a history also examine their model and their arms. `halfseen.examine` examines more.
+
+        Parameters
+        ----------
+        sensors : sequence of str, optional
+            The names of the observed features in the findings. The default is "entry 0", "entry 1" and so on.
 
         Returns
         -------
@@ -790,7 +795,7 @@ class Agent:
             old = [arms[index] for index in unrewarded if self._age(index) >= max(LONG_SILENCE, 20 * len(arms))]
             if old and self._pending.reward_count:
                 notes.append(f"these arms are many rounds old and have never been rewarded: {', '.join(map(str, old))}")
-        answer, findings = brief_findings(self.subject())
+        answer, findings = brief_findings(self.subject(sensors))
         if policy.guardrails is not None:
             guardrail_facts, lift_findings = policy.guardrails.report(policy.all_rows, self.arms)
             facts, findings = facts | guardrail_facts, findings + lift_findings
@@ -801,11 +806,11 @@ class Agent:
         notes += [finding.sentence for finding in findings if finding.verdict is Verdict.BAD]
         return Health(tuple(notes), facts, findings, answer)
 
-    def subject(self) -> ExaminationSubject | None:
+    def subject(self, sensors: Sequence[str] | None = None) -> ExaminationSubject | None:
         """Return the current model and the stored history to examine, or None if there is nothing to examine."""
         retired = [index for index in range(len(self.arms)) if not self.policy.active[0, index]]
         names = [arm if isinstance(arm, str) else f"arm {arm}" for arm in self.arms]
-        return subject_of_adaptive(self.policy.estimator, 0, names, retired)
+        return subject_of_adaptive(self.policy.estimator, 0, names, retired, sensors)
 
     def fold(
         self,

@@ -174,7 +174,11 @@ class ExaminationSubject:
 
 
 def subject_of_adaptive(
-    estimator: Estimator, row: int, arm_names: Sequence[str], retired: Iterable[int] = ()
+    estimator: Estimator,
+    row: int,
+    arm_names: Sequence[str],
+    retired: Iterable[int] = (),
+    sensors: Sequence[str] | None = None,
 ) -> ExaminationSubject | None:
     """Return the model and the history of stream `row` of an adaptive estimator, in the units of the estimator.
 
@@ -191,7 +195,9 @@ def subject_of_adaptive(
         return None
     ys, arms, rewards, window = estimator.window(row)
     scaled = (ys - estimator.centre[row]) / estimator.scale[row]
-    data = ExaminationData.from_arrays(scaled, arms, rewards, features=scaled.shape[1], arm_names=list(arm_names))
+    data = ExaminationData.from_arrays(
+        scaled, arms, rewards, features=scaled.shape[1], sensors=sensors, arm_names=list(arm_names)
+    )
     breaks = estimator.history.gaps[row, window] == BREAK
     if breaks.any():
         data = replace(data, breaks=breaks)

@@ -456,6 +456,18 @@ def test_health_is_the_health_of_the_agent(service):
     assert reply["facts"]["arms"] == 3
 
 
+def test_findings_call_the_features_by_their_names(service):
+    create(service, "named", agent="adaptive", observed=["visitors", "weather"], options={})
+    rng = np.random.default_rng(1)
+    for t in range(200):
+        weather = rng.normal() if t < 100 else 3.0
+        (decided,) = service.call(service.engine.decide_all("named", [DecisionRequest([rng.normal(), weather])]))
+        service.call(service.engine.reward_all("named", [RewardRequest(decided.id, rng.normal())]))
+    sentences = [one["sentence"] for one in get(service, "/v1/streams/named/health").json()["findings"]]
+    assert any("weather" in one for one in sentences)
+    assert not any("entry" in one.split(":")[0] for one in sentences)
+
+
 def test_health_begins_with_the_answer_and_explains_terms():
     finding = Finding("spectral radius", 0.9, "0.9", "at most 1", Verdict.FINE, "the context stays bounded")
     view = queries._health_view(Health((), {}, (finding,), "Yes: filtering helps."))

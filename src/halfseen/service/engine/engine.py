@@ -193,7 +193,8 @@ class Engine:
 
     async def health(self, name: str) -> Health:
         """Return the health of a stream's agent."""
-        return await asyncio.to_thread((await self.agent(name)).health)
+        view, agent = await self.stream(name), await self.agent(name)
+        return await asyncio.to_thread(agent.health, sensors=view.spec.features)
 
     async def agent(self, name: str) -> Agent:
         """Return a copy of a stream's agent in its current state."""
