@@ -153,6 +153,133 @@ def test_wrong_propensities_are_found():
     assert failures(Certain)["decide returns an arm"].startswith(expected)
 
 
+MEMORY = {}
+
+
+class SharedMemory(LinUcb):
+    """A regression whose state all instances share, wherever it is kept, and which explores at random."""
+
+    def __init__(self, observed, arms, seed, epsilon=0.0, keep="default", memory={}):  # noqa: B006
+        super().__init__(observed, arms)
+        self.rng, self.epsilon = np.random.default_rng(seed), epsilon
+        kept = memory if keep == "default" else MEMORY
+        self.gram, self.moment = kept.setdefault((observed, arms), (self.gram, self.moment))
+
+    def decide(self, observation):
+        arm = super().decide(observation)
+        if self.rng.random() < self.epsilon:
+            arm = int(self.rng.integers(len(self.gram)))
+            self.played[-1] = arm, self.played[-1][1]
+        return arm
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.1, 0.5])
+@pytest.mark.parametrize("keep", ["default", "module"])
+def test_state_that_instances_share_is_found(keep, epsilon):
+    for _ in range(3):  # also after the state has seen many rounds
+        found = failures(SharedMemory, keep=keep, epsilon=epsilon)
+        assert found["two instances share no state"].startswith("expected the decisions of an agent that plays alone")
+
+
+def test_a_context_or_a_random_number_generator_that_instances_share_is_found():
+    class LastContext(LinUcb):
+        played: ClassVar = []
+
+        def __init__(self, observed, arms):
+            super().__init__(observed, arms)
+            self.__dict__.pop("played")
+
+        def learn(self, round, reward):
+            super().learn(-1, reward)
+
+    class GlobalDraws(EpsilonGreedy):
+        def __init__(self, arms, seed):
+            super().__init__(arms, seed)
+            np.random.seed(seed)  # noqa: NPY002
+            self.rng = type("Rng", (), {"random": np.random.random, "integers": np.random.randint})
+
+    for agent in (LastContext, GlobalDraws):
+        assert set(failures(agent)) == {"two instances share no state"}
+
+
+def test_components_that_share_state_are_found():
+    class SharedMeans(Ridge):
+        memory: ClassVar = {}
+
+        def __init__(self, streams, dimension, **options):
+            super().__init__(streams, dimension, **options)
+            for name in ("mean", "cov_packed"):
+                key = name, getattr(self, name).shape
+                setattr(self, name, self.memory.setdefault(key, getattr(self, name)))
+
+    assert "two instances share no state" in failures((Ewma, SharedMeans, Thompson))
+
+
+class LateFault(EpsilonGreedy):
+    """An agent that is correct until round 71."""
+
+    def __init__(self, arms, seed, fault):
+        super().__init__(arms, seed)
+        self.fault = fault
+
+    def decide(self, observation):
+        arm = super().decide(observation)
+        if len(self.arms) <= 71:
+            return arm
+        if self.fault == "arm":
+            return len(self.count)
+        raise KeyError("state")
+
+
+@pytest.mark.parametrize(
+    ("fault", "line"),
+    [
+        ("arm", "decide, round 71: expected an arm from 0 to 3, got 4"),
+        ("error", "KeyError: 'state' (round 71, seed 7)"),
+    ],
+)
+def test_a_fault_in_a_later_round_fails_the_first_check_alone(fault, line):
+    assert failures(LateFault, fault=fault) == {"decide returns an arm": line}
+
+
+def test_a_fault_with_few_arms_or_one_seed_fails():
+    class TwoArms(EpsilonGreedy):
+        def __init__(self, arms, seed):
+            super().__init__(arms, seed)
+            self.fails = arms == 2 and seed == 9
+
+        def learn(self, round, reward):
+            if self.fails and round == 100:
+                raise AssertionError
+
+    assert failures(TwoArms) == {
+        "other numbers of features and arms": "with observed=3 and arms=2: AssertionError (round 100, seed 9)"
+    }
+
+
+def test_optional_checks_say_no_with_the_class_of_an_exception_without_a_message():
+    class Finite(EpsilonGreedy):
+        def decide(self, observation):
+            if not np.isfinite(observation).all():
+                raise AssertionError
+            return super().decide(observation)
+
+    rows = {row["check"]: row["result"] for row in hs.check_agent(Finite).rows}
+    assert rows[MISSING] == "no: AssertionError"
+    assert rows[LATE] == "passed"
+
+
+@pytest.mark.parametrize("arm", [0.0, "0", True, None])
+def test_an_arm_that_is_no_integer_is_named(arm):
+    class NoInteger(EpsilonGreedy):
+        def decide(self, observation):
+            return arm
+
+    assert failures(NoInteger) == {
+        "decide returns an arm": f"decide, round 1: expected an integer from 0 to 3, got {arm!r}"
+    }
+
+
 class Uniform(Sampled):
     """A chooser that draws its arms at random, but not with the probabilities that it states."""
 

@@ -72,9 +72,9 @@ def test_a_decision_is_an_arm_or_has_one(decision):
     [
         (3, "here: expected an arm from 0 to 2, got 3"),
         (-1, "here: expected an arm from 0 to 2, got -1"),
-        (1.0, "here: expected an arm from 0 to 2, got 1.0"),
-        (None, "here: expected an arm from 0 to 2, got None"),
-        (True, "here: expected an arm from 0 to 2, got True"),
+        (1.0, "here: expected an integer from 0 to 2, got 1.0"),
+        (None, "here: expected an integer from 0 to 2, got None"),
+        (True, "here: expected an integer from 0 to 2, got True"),
         (Chosen(0, [0.5, 0.5]), "here: expected 3 propensities, one per arm, got shape (2,)"),
         (Chosen(0, [0.5, 0.6, 0]), "here: expected propensities that sum to 1, above 0 for arm 0, got [0.5, 0.6, 0.0]"),
         (Chosen(0, [0, 0.5, 0.5]), "here: expected propensities that sum to 1, above 0 for arm 0, got [0.0, 0.5, 0.5]"),

@@ -81,6 +81,32 @@ def test_missing_entries_and_short_generators_begin():
     assert np.isnan(rounds.observations[0]).all()
 
 
+def fails(seed, at=41):
+    for t in range(1, 100):
+        if t == at:
+            raise ZeroDivisionError("no luck")
+        yield [0.0], [1.0, 2.0]
+
+
+def fails_at_once(seed):
+    raise ZeroDivisionError("no luck")
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "where"),
+    [
+        (fails, {}, "world 'fails', seed 5, round 41"),
+        (fails, {"at": 3}, "world 'fails', seed 5, round 3"),
+        (fails, {"at": 1}, "world 'fails', seed 0, round 1"),
+        (fails_at_once, {}, "world 'fails_at_once', seed 0, when it was made"),
+    ],
+)
+def test_an_error_of_a_world_has_a_note_of_where_it_happened(function, options, where):
+    with pytest.raises(ZeroDivisionError) as failed:
+        hs.run("random", world=hs.worlds.generated(function, **options), rounds=60, seeds=[5])
+    assert failed.value.__notes__ == [where]
+
+
 def test_what_is_no_world_is_refused_with_the_way_to_make_one():
     with pytest.raises(
         hs.HalfseenError, match=r"a world \(hs.worlds.generated\(tide, ...\) makes one\), got <function"

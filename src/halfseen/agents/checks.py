@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -21,7 +21,13 @@ from halfseen.validation import at_least
 _T = TypeVar("_T")
 PASSED, NO, ACCEPTED = "passed", "no", "accepted"
 _ROUNDS, _STREAMS = 60, 4
-_SEEDS, _LATE_ROUNDS, _LAGS = (7, 8, 9), 120, (1, 3)  # of the check of late rewards
+_LONGEST = 2 * _ROUNDS  # rounds of the longest check
+_SEEDS, _LAGS = (7, 8, 9), (1, 3)  # of the check of late rewards
+_OTHERS, _PENALTY = 2 * _SEEDS, -10.0  # seeds of agents that learn the opposite, and the reward that they avoid
+_SHARED = (
+    "expected the decisions of an agent that plays alone, got others after other agents had learnt (is state kept on "
+    "the class, in a default argument or in the module?)"
+)
 _CLEAR = 0.7  # an agent prefers an arm if it plays the arm in at least this share of the second half of the rounds
 _DEPENDS = 0.2  # decisions depend on observations if others change at least this share of the arms
 _DRAWS, _SIGMAS = 4000, 5.0  # the frequencies of this many draws lie within this many standard errors
@@ -60,7 +66,8 @@ def check_agent(agent: Any, *, observed: int = 3, arms: int = 4, **options: Any)
     Raises
     ------
     HalfseenError
-        If a check fails. The message has one line per failed check.
+        If a check fails. The message has one line per failed check. If the first check fails, the others are not
+        run.
 
     Examples
     --------
@@ -91,8 +98,11 @@ def check_agent(agent: Any, *, observed: int = 3, arms: int = 4, **options: Any)
     else:
         checks = _ComponentChecks(spec.entry, *sizes, given).checks()
     checks["sending to other processes, for jobs > 1 (optional)"] = lambda: _check_picklable(spec)
-    rows, failures = [], []
+    rows: list[dict[str, str]] = []
+    failures: list[str] = []
     for name, check in checks.items():
+        if failures and (len(rows) == 1 or name.endswith("(optional)")):
+            break  # without valid arms no other check says anything, and without the required ones no optional one
         result = PASSED
         try:
             check()
@@ -105,15 +115,20 @@ def check_agent(agent: Any, *, observed: int = 3, arms: int = 4, **options: Any)
             failures.append(f"{name}: {_one_line(error)}")
         rows.append({"check": name, "result": result})
     if failures:
-        raise InvalidInput("\n".join([f"'{spec.name}' fails {len(failures)} of {len(checks)} checks", *failures]))
+        fails = "the first" if len(rows) == 1 else str(len(failures))
+        raise InvalidInput("\n".join([f"'{spec.name}' fails {fails} of {len(checks)} checks", *failures]))
     return Table(rows)
 
 
 def _one_line(error: Exception) -> str:
     text = " ".join(str(error).split())
-    if isinstance(error, HalfseenError | AssertionError):
+    if isinstance(error, HalfseenError):
         return text
-    return f"{type(error).__name__}: {text}" + "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
+    if not text:
+        text = type(error).__name__
+    elif not isinstance(error, AssertionError):
+        text = f"{type(error).__name__}: {text}"
+    return text + "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
 
 
 def _check_picklable(spec: Any) -> None:
@@ -124,15 +139,16 @@ def _check_picklable(spec: Any) -> None:
 
 
 class _PlainChecks:
-    """The checks of a plain agent."""
+    """The checks of a plain agent. All of them play at most `_LONGEST` rounds."""
 
     def __init__(self, entry: PlainEntry, observed: int, arms: int, options: Mapping[str, Any]) -> None:
         self._entry, self._observed, self._arms, self._options = entry, observed, arms, options
+        self._ordinary = _rounds(observed, arms, _LONGEST)
         self._propensities = False
 
     def checks(self) -> dict[str, Callable[[], None]]:
         return {
-            "decide returns an arm": lambda: _ignore(self._play(self._make())),
+            "decide returns an arm": self._arms_are_valid,
             "decide does not change the observation": self._observation_is_unchanged,
             "the same seed gives the same decisions": self._same_seed,
             "two instances share no state": self._nothing_shared,
@@ -142,31 +158,46 @@ class _PlainChecks:
             "propensities (optional)": self._offers_propensities,
         }
 
-    def _make(
-        self, observed: int | None = None, arms: int | None = None, rounds: int = _ROUNDS, seed: int = _SEEDS[0]
-    ) -> Any:
+    def _make(self, observed: int | None = None, arms: int | None = None, seed: int = _SEEDS[0]) -> Any:
         sizes = {"observed": observed or self._observed, "arms": arms or self._arms}
-        return self._entry.make(**sizes, seed=seed, rounds=rounds, options=self._options)
+        return self._entry.make(**sizes, seed=seed, rounds=_LONGEST, options=self._options)
 
-    def _play(self, agent: Any, observed: int | None = None, arms: int | None = None, every: int = 1) -> list[int]:
-        """Play rounds in which rewards arrive after every `every` rounds, and return the arms."""
-        ys, rewards = _rounds(observed or self._observed, arms or self._arms)
+    def _play(
+        self,
+        agent: Any,
+        rounds: tuple[Floats, Floats] | None = None,
+        *,
+        seed: int = _SEEDS[0],
+        arrive: Callable[[int], Sequence[int]] = lambda t: [t],
+        between: Callable[[int], None] = lambda t: None,
+    ) -> list[int]:
+        """Play rounds and return the arms.
+
+        `rounds` has the observations and the reward of every arm. `arrive` says for the rewards of which rounds `learn`
+        is called in round t. `between` is called with t after `decide` and before `learn`.
+        """
+        ys, rewards = rounds or self._ordinary
         played: list[int] = []
         for t, y in enumerate(ys, start=1):
             try:
-                arm, propensities = decided_arm(f"decide, round {t}", agent.decide(y.copy()), len(rewards[0]))
+                arm, propensities = decided_arm(f"decide, round {t}", agent.decide(y.copy()), rewards.shape[1])
                 self._propensities |= propensities is not None
                 played.append(arm)
-                if t % every == 0:
-                    for past in range(t - every + 1, t + 1):
-                        agent.learn(past, float(rewards[past - 1, played[past - 1]]))
+                between(t)
+                for past in arrive(t):
+                    agent.learn(past, float(rewards[past - 1, played[past - 1]]))
             except Exception as error:
-                error.add_note(f"round {t}, seed {_SEEDS[0]}")
+                error.add_note(f"round {t}, seed {seed}")
                 raise
         return played
 
+    def _arms_are_valid(self) -> None:
+        """Play with ordinary observations and rewards, with the number of rounds of the longest check."""
+        self._play(self._make())
+        self._changed = self._changed_by_observations(missing=False)
+
     def _observation_is_unchanged(self) -> None:
-        agent, (ys, rewards) = self._make(), _rounds(self._observed, self._arms)
+        agent, (ys, rewards) = self._make(), self._ordinary
         for t, y in enumerate(ys[:10], start=1):
             given = y.copy()
             arm, _ = decided_arm(f"decide, round {t}", agent.decide(given), self._arms)
@@ -181,19 +212,35 @@ class _PlainChecks:
             raise AssertionError(f"expected {expected}, got another arm in round {at} of a second run")
 
     def _nothing_shared(self) -> None:
+        """Compare an agent that plays alone with others that play after and beside agents that learn the opposite.
+
+        The others are punished for the arms of the agent that plays alone. Shared state may be read or reset when an
+        agent is made, so one agent is made before the others learn and one after.
+        """
         alone = self._play(self._make())
-        agents = self._make(), self._make()
-        self._play(agents[0])
-        assert self._play(agents[1]) == alone, (
-            "expected the decisions of a new agent, got others after another agent had learnt (is state on the class?)"
-        )
+
+        def learn_opposite(agent: Any, t: int) -> None:
+            arm, _ = decided_arm(f"decide, round {t}", agent.decide(self._ordinary[0][t - 1].copy()), self._arms)
+            agent.learn(t, _PENALTY if arm == alone[t - 1] else 0.0)
+
+        early = self._make()
+        for seed in _OTHERS:
+            other = self._make(seed=seed)
+            for t in range(1, _LONGEST + 1):
+                learn_opposite(other, t)
+        for agent in (early, self._make()):
+            beside = functools.partial(learn_opposite, self._make())
+            assert self._play(agent, between=beside) == alone, _SHARED
 
     def _other_sizes(self) -> None:
-        for observed, arms in ((1, 2), (self._observed + 2, self._arms + 3)):
-            try:
-                self._play(self._make(observed, arms), observed, arms)
-            except Exception as error:
-                raise AssertionError(f"with observed={observed} and arms={arms}: {_one_line(error)}") from None
+        try:
+            for observed, arms in ((1, 2), (self._observed + 2, self._arms + 3)):
+                sizes = f"observed={observed} and arms={arms}"
+                self._play(self._make(observed, arms), _rounds(observed, arms, _LONGEST))
+            sizes = f"observed={self._observed} and arms=2"
+            self._prompt = [share for better in (0, 1) for share in self._shares(0, better)]
+        except Exception as error:
+            raise AssertionError(f"with {sizes}: {_one_line(error)}") from None
 
     def _late_rewards(self) -> None:
         """Find out whether rewards are learnt for the arms of their own rounds.
@@ -202,9 +249,9 @@ class _PlainChecks:
         expected to prefer it when they arrive a few rounds later. If the reward of a round is learnt for the arm of a
         later round, an agent that tries the worse arm sees it paid for the better one.
         """
-        self._try(lambda: self._play(self._make(), every=5))
-        late = [self._shares(lag, better) for lag in _LAGS for better in (0, 1)]
-        if min(share for better in (0, 1) for share in self._shares(0, better)) < _CLEAR:
+        self._try(lambda: self._play(self._make(), arrive=lambda t: range(t - 4, t + 1) if t % 5 == 0 else ()))
+        late = [self._try(functools.partial(self._shares, lag, better)) for lag in _LAGS for better in (0, 1)]
+        if min(self._prompt) < _CLEAR:
             raise _Undecided("it could not be told whether it learns from them")
         if any(max(shares) <= 1 - _CLEAR for shares in late):
             raise _Skipped("it prefers the arm with the lower reward if rewards arrive late")
@@ -213,17 +260,15 @@ class _PlainChecks:
 
     def _shares(self, lag: int, better: int) -> list[float]:
         """Return for every seed how often the better of two arms is played if rewards arrive `lag` rounds late."""
-        ys = 1.0 + 0.1 * np.random.default_rng(self._observed).normal(size=(_LATE_ROUNDS, self._observed))
+        ys = 1.0 + 0.1 * np.random.default_rng(self._observed).normal(size=(_LONGEST, self._observed))
+        rewards = np.tile(np.where(np.arange(2) == better, 1.0, 0.0), (_LONGEST, 1))
 
-        def share(agent: Any) -> float:
-            played: list[int] = []
-            for t, y in enumerate(ys, start=1):
-                played.append(decided_arm(f"decide, round {t}", agent.decide(y.copy()), 2)[0])
-                if t > lag:
-                    agent.learn(t - lag, float(played[t - lag - 1] == better))
-            return float(np.mean(np.array(played[_LATE_ROUNDS // 2 :]) == better))
+        def share(seed: int) -> float:
+            agent = self._make(arms=2, seed=seed)
+            played = self._play(agent, (ys, rewards), seed=seed, arrive=lambda t: [t - lag] if t > lag else ())
+            return float(np.mean(np.array(played[_LONGEST // 2 :]) == better))
 
-        return self._try(lambda: [share(self._make(arms=2, rounds=_LATE_ROUNDS, seed=seed)) for seed in _SEEDS])
+        return [share(seed) for seed in _SEEDS]
 
     def _missing(self) -> None:
         """Find out whether decisions still depend on the observations after rounds with missing entries.
@@ -232,10 +277,8 @@ class _PlainChecks:
         entries are not missing, the agent no longer takes notice of what it observes.
         """
         self._try(self._first_missing)
-        changed, changed_after_missing = (
-            self._try(functools.partial(self._changed_by_observations, missing)) for missing in (False, True)
-        )
-        if changed < _DEPENDS:
+        changed_after_missing = self._try(lambda: self._changed_by_observations(missing=True))
+        if self._changed < _DEPENDS:
             raise _Undecided("its decisions hardly depend on observations")
         if changed_after_missing == 0.0:
             raise _Skipped("after rounds with missing entries, its decisions no longer depend on the observation")
@@ -255,19 +298,13 @@ class _PlainChecks:
 
         Returns the arms of the last rounds, in which every arm pays nothing, so that runs differ in observations alone.
         """
-        ys, rewards = _rounds(self._observed, self._arms, 2 * _ROUNDS)
-        ys, rewards = ys.copy(), rewards.copy()
+        ys, rewards = (given.copy() for given in self._ordinary)
         if missing:
             ys[_ROUNDS - 2, 0] = np.nan
             ys[_ROUNDS - 1] = np.nan
         ys[_ROUNDS:] *= sign
         rewards[_ROUNDS:] = 0.0
-        agent, played = self._make(rounds=2 * _ROUNDS), []
-        for t, y in enumerate(ys, start=1):
-            arm, _ = decided_arm(f"decide, round {t}", agent.decide(y.copy()), self._arms)
-            agent.learn(t, float(rewards[t - 1, arm]))
-            played.append(arm)
-        return np.array(played[_ROUNDS:])
+        return np.array(self._play(self._make(), (ys, rewards))[_ROUNDS:])
 
     def _try(self, ability: Callable[[], _T]) -> _T:
         try:
@@ -293,6 +330,7 @@ class _ComponentChecks:
             "propensities are a distribution": self._distribution,
             "propensities equal frequencies": self._frequencies,
             "the same seed gives the same decisions": self._same_seed,
+            "two instances share no state": self._nothing_shared,
             "a batch equals single streams": self._batch,
             "state_names contain all of the state": self._state,
             "only available arms are chosen": self._available,
@@ -376,6 +414,18 @@ class _ComponentChecks:
             "expected the same arms, got others: random numbers must come from halfseen.kernels.random"
         )
 
+    def _nothing_shared(self) -> None:
+        """Compare streams that play alone with others that play after streams that learn the opposite."""
+        alone, early = self._play(self._build()), self._build()
+        for _ in _OTHERS:
+            other = self._build()
+            for y, arms in zip(_rounds(self._observed, self._arms)[0], alone, strict=True):
+                choices = other.decide(np.tile(y, (_STREAMS, 1)), contexts=self._contexts(other))
+                rewards = np.where(choices.arms == arms, _PENALTY, 0.0)
+                other.learn(choices.rounds, choices.features, choices.arms, rewards)
+        for policy in (early, self._build()):
+            assert self._play(policy) == alone, _SHARED
+
     def _batch(self) -> None:
         batch = np.array(self._play(self._build()))
         for row in range(_STREAMS):
@@ -439,6 +489,6 @@ def _ignore(_: object) -> None:
 def _rounds(observed: int, arms: int, rounds: int = _ROUNDS) -> tuple[Floats, Floats]:
     """Return observations (n, k) and the reward of every arm (n, K), the same in every call."""
     rng = np.random.default_rng([observed, arms])
-    ys = rng.normal(size=(_ROUNDS * 2, observed))
-    rewards = ys @ rng.normal(size=(observed, arms)) + 0.1 * rng.normal(size=(_ROUNDS * 2, arms))
+    ys = rng.normal(size=(_LONGEST, observed))
+    rewards = ys @ rng.normal(size=(observed, arms)) + 0.1 * rng.normal(size=(_LONGEST, arms))
     return ys[:rounds], rewards[:rounds]

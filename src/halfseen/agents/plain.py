@@ -133,8 +133,10 @@ def decided_arm(where: str, decision: Any, arms: int) -> tuple[int, Floats | Non
     try:
         arm = operator.index(given)
     except TypeError:
-        arm = -1
-    if not 0 <= arm < arms or isinstance(given, bool):
+        arm = None
+    if arm is None or isinstance(given, bool):
+        raise invalid(where, f"an integer from 0 to {arms - 1}", repr(given))
+    if not 0 <= arm < arms:
         raise invalid(where, f"an arm from 0 to {arms - 1}", repr(given))
     offered = getattr(decision, "propensities", None)
     if offered is None:

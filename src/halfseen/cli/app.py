@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from halfseen.cli import interruption
+from halfseen.cli.tracebacks import own_traceback
 from halfseen.errors import HalfseenError, missing_extra
 
 if TYPE_CHECKING:
@@ -22,12 +23,15 @@ def main() -> None:
 
 
 def run_app(arguments: list[str]) -> int:
-    """Run a command and return its exit code. An error is printed as one line on stderr."""
+    """Run a command and return its exit code. An error is printed as one line on stderr.
+
+    An exception in the user's own code is printed with a traceback of that code.
+    """
     interruption.written[0] = interruption.NOTHING_WRITTEN
     try:
         code = build_app()(arguments or ["--help"], prog_name="halfseen", standalone_mode=False)
     except HalfseenError as error:
-        return _print_error(str(error))
+        return _print_error(" ".join([str(error), *(f"({note})" for note in getattr(error, "__notes__", ()))]))
     except KeyboardInterrupt:
         code = 130
     except Exception as error:
@@ -35,7 +39,11 @@ def run_app(arguments: list[str]) -> int:
         if hasattr(error, "format_message"):
             return _print_error(error.format_message())
         if not interruption.signals and type(error).__name__ != "Abort":  # older versions raise Abort for Ctrl-C
-            raise
+            own = own_traceback(error)
+            if own is None:
+                raise
+            print(own, end="", file=sys.stderr)
+            return 1
         code = 130
     if code == 130:
         print(f"Interrupted. {interruption.written[0]}", file=sys.stderr)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from halfseen.errors import HalfseenError, HalfseenWarning, InvalidInput, invalid
+from halfseen.errors import HalfseenError, HalfseenWarning, InvalidInput, UnknownName, invalid
 
 if TYPE_CHECKING:
     from halfseen.worlds.world import World
@@ -75,6 +75,16 @@ class Command(TyperCommand):
     def get_params(self, ctx: Any) -> list[Any]:
         return _without_flag_types(super().get_params(ctx))
 
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command. If it does not know an agent or a world, mention --import unless it was given."""
+        try:
+            return super().invoke(ctx)
+        except UnknownName as error:
+            text = str(error)
+            if ctx.params.get("modules", True) or not text.startswith(("There is no agent", "There is no world")):
+                raise
+            raise UnknownName(f"{text}. Agents and worlds of your own need --import FILE") from None
+
 
 class CommandGroup(TyperGroup):
     """A group of commands whose help page shows no type for flags."""
@@ -119,8 +129,11 @@ def import_modules(given: Sequence[str] | None) -> None:
             sys.path.insert(0, folder)  # child processes inherit the path
         try:
             importlib.import_module(path.stem if is_file else one)
-        except ImportError as error:
+        except (ImportError, SyntaxError) as error:
             raise invalid("import", "a module or a file that can be imported", f"'{one}' ({error})") from None
+        except Exception as error:
+            error.add_note(f"when '{one}' was imported")
+            raise
 
 
 def split_list(given: Sequence[str]) -> list[str]:

@@ -33,7 +33,7 @@ class GeneratedEpisodes(Episodes):
         for b, stream in enumerate(self._streams):
             for t in range(n):
                 where = f"world '{world.name}', seed {self._seeds[b]}, round {first + t}"
-                observations[t, b], expected[t, b], contexts[t, b] = world.read(where, next(stream, None))
+                observations[t, b], expected[t, b], contexts[t, b] = world.read(where, next_round(where, stream))
         self._round += n
         noise = normal_series(self._keys, first, n, Purpose.REWARD_NOISE, 1)[:, :, 0]
         return Rounds(contexts, observations, expected, np.ascontiguousarray(world.reward_std * noise.T))
@@ -42,6 +42,15 @@ class GeneratedEpisodes(Episodes):
         """Return the standard deviation of the noise and, if contexts are generated, their dimension."""
         facts: dict[str, Any] = {"noise_std": self._world.reward_std}
         return facts | ({"latent": self._world.latent} if self._world.has_contexts else {})
+
+
+def next_round(where: str, stream: Iterator[Any]) -> Any:
+    """Return the next round of a generator, or None at its end. An exception has a note of where it occurred."""
+    try:
+        return next(stream, None)
+    except Exception as error:
+        error.add_note(where)
+        raise
 
 
 class GeneratedWorld(World):
@@ -53,8 +62,7 @@ class GeneratedWorld(World):
         self, function: Callable[..., Iterator[Any]], name: str, reward_std: float, options: Mapping[str, Any]
     ) -> None:
         self._function, self.name, self.reward_std, self.options = function, name, reward_std, dict(options)
-        first = next(self.start(0), None)
-        sizes = self._split(f"world '{name}', round 1", first)
+        sizes = self._split(f"world '{name}', round 1", next_round(f"world '{name}', seed 0, round 1", self.start(0)))
         self.observed, self.arms = len(sizes[0]), len(sizes[1])
         self.has_contexts = sizes[2] is not None
         self.latent = self.observed if sizes[2] is None else len(sizes[2])
@@ -62,7 +70,11 @@ class GeneratedWorld(World):
 
     def start(self, seed: int) -> Iterator[Any]:
         """Return a new generator."""
-        rounds = self._function(seed, **self.options)
+        try:
+            rounds = self._function(seed, **self.options)
+        except Exception as error:
+            error.add_note(f"world '{self.name}', seed {seed}, when it was made")
+            raise
         if not isinstance(rounds, Iterator):
             raise invalid(
                 f"world '{self.name}'", "a generator function, which yields rounds", f"{type(rounds).__name__}"
@@ -77,7 +89,7 @@ class GeneratedWorld(World):
         first, second = self.start(seed), self.start(seed)
         for t in range(1, _COMPARED + 1):
             where = f"world '{self.name}', seed {seed}, round {t}"
-            pair = next(first, None), next(second, None)
+            pair = next_round(where, first), next_round(where, second)
             if pair == (None, None):
                 return  # the generator ends, which matters only if more rounds are played
             once, twice = (self.read(where, given) for given in pair)

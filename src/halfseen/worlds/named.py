@@ -303,7 +303,11 @@ def register(name: str, function: Callable[..., Any], *, reward_std: float = 1.0
     def make(**options: Any) -> World:
         if is_generator:
             return generated(function, reward_std=reward_std, name=name, **options)
-        world = function(**options)
+        try:
+            world = function(**options)
+        except Exception as error:
+            error.add_note(f"world '{name}', when it was made")
+            raise
         if not isinstance(world, World):
             raise invalid(f"world '{name}'", "a generator function, or a function that returns a world", repr(world))
         named_world = copy.copy(world)

@@ -149,4 +149,13 @@ def _count_rounds(rounds: int) -> None:
 def _run_in_worker(function: Play[Outcome], task: Slice) -> Outcome:
     if source_hash() != _worker["source"]:  # files may have changed after the parent process had started
         raise HalfseenError("The source code of halfseen changed during the run. Start the run again.")
-    return function(task, _count_rounds)
+    try:
+        return function(task, _count_rounds)
+    except Exception as error:
+        try:
+            pickle.loads(pickle.dumps(error))
+        except Exception:  # the parent process could not read it and would take this process for lost
+            readable = RuntimeError(f"{type(error).__name__}: {error}")
+            readable.__notes__ = getattr(error, "__notes__", [])
+            raise readable from error
+        raise
