@@ -12,7 +12,7 @@ _LIBRARIES = tuple(str(folder) + os.sep for folder in (Path(__file__).parents[1]
 
 
 def own_traceback(error: BaseException) -> str | None:
-    """Return the traceback with the frames of the user's own code, or None if the code of nobody else was called.
+    """Return the traceback with only the frames of the user's own code, or None if there are none.
 
     The last lines are the exception and its notes.
     """
