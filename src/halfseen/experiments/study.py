@@ -319,7 +319,7 @@ class Study:
             terms=self.terms,
             model_terms={} if self.examination is None else terms(self.examination.findings),
             time=self.time,
-            arms=logged_arms_table(log.names, log.played, log.rewards, log.rewarded, log.propensities),
+            arms=logged_arms_table(log.names, log.played, log.rewards, log.rewarded, log.propensity, log.propensities),
             enough=ENOUGH,
             name=self.name,
             journal=JOURNAL if has_journal else None,
