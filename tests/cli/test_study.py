@@ -26,7 +26,13 @@ def test_one_command(csv, capsys, monkeypatch, width):
     assert run_app(["study", "log.csv", "--policy", "uniform,always:1"]) == 0
     printed = capsys.readouterr()
     lines = printed.out.splitlines()
-    assert lines[0] == "Does what is hidden matter?"
+    wrapped = " ".join(" ".join(lines).split())
+    assert wrapped.startswith(
+        "The log log.csv has 60 decisions, 2 arms and 1 observed feature, in order of the column time. Does what is "
+        "hidden matter? "
+    )
+    assert "Facts: - worth of sensors: y " in wrapped
+    assert "- the step of 'time' is 1 " in wrapped
     assert max(map(len, lines)) <= width
     assert "To go on in the service: halfseen import study/study.ndjson" in printed.out
     assert sorted(path.name for path in (csv / "study").iterdir()) == [
@@ -41,6 +47,23 @@ def test_errors_are_one_line(csv, capsys):
     assert run_app(["study", "nothing.csv"]) == 2
     assert "log: expected an existing file, got 'nothing.csv'" in capsys.readouterr().err
     assert not (csv / "study").exists()
+
+
+@pytest.mark.parametrize("command", ["evaluate", "study"])
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        ("alwys:1", "There is no agent 'alwys' and no other policy of this name. Did you mean 'always:1'? The pol"),
+        ("always", "There is no agent 'always' and no other policy of this name. Did you mean 'always:ARM'? The"),
+        ("unifrom", "There is no agent 'unifrom' and no other policy of this name. Did you mean 'uniform'? The pol"),
+        ("lag-t:lags=2", "There is no agent 'lag-t' and no other policy of this name. Did you mean 'lag-ts:lags=2'?"),
+        ("uniform:1", "policy: expected 'uniform' without options, got 'uniform:1'"),
+    ],
+)
+def test_names_of_policies_that_do_not_exist(csv, command, policy, message, capsys):
+    assert run_app([command, "log.csv", "--observed", "y", "--policy", policy]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()[-1:]
+    assert message in line
 
 
 @pytest.mark.parametrize("command", ["evaluate", "study"])

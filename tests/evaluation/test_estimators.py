@@ -320,6 +320,24 @@ def test_wrong_propensities_are_noted():
     assert note.startswith("the mean weight should be 1 and is ")
 
 
+def test_an_arm_that_was_played_once_explains_a_mean_weight_below_1():
+    rng = np.random.default_rng(0)
+    arm = rng.integers(3, size=1500)
+    propensity = np.full(1500, 1 / 3)
+    arm[777], propensity[777] = 3, 0.01
+    table = {
+        "observation": rng.normal(size=1500),
+        "arm": arm,
+        "propensity": propensity,
+        "reward": rng.normal(size=1500),
+    }
+    (note,) = hs.evaluate(table, "uniform").policies["uniform"].notes
+    assert note.startswith("the mean weight should be 1 and is 0.7")
+    assert note.endswith(", because 25.0 % of its choices are arms with fewer than 10 rewards")
+    (note,) = hs.evaluate(table | {"propensity": 0.5 * propensity}, "uniform").policies["uniform"].notes
+    assert "arms were not drawn with the logged propensities" in note  # the other arms do not explain it either
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

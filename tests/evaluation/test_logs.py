@@ -332,8 +332,15 @@ def test_messages_for_invalid_tables(change, message, tmp_path):
 
 def test_the_observed_columns_must_be_named(tmp_path):
     (tmp_path / "log.csv").write_text(CSV + "".join(ROWS))
-    with pytest.raises(HalfseenError, match=r"expected columns whose names begin with 'observation', .*, got neither"):
+    line = (
+        r"expected the names of the observed columns \(--observed a,b on the command line, observed=\['a', 'b'\] in "
+        r"Python\), because no name begins with 'observation'. The columns that may be observed are: temp, load$"
+    )
+    with pytest.raises(HalfseenError, match=line):
         read_log(tmp_path / "log.csv")
+    many = {f"c{number}": [0.0] for number in range(12)} | {"arm": [0], "reward": [1.0]}
+    with pytest.raises(HalfseenError, match=r" are: c0, c1, .*, c9, …$"):
+        read_log(many)
     with pytest.raises(HalfseenError, match=r".* has no column 'tmp'. Did you mean 'temp'"):
         read_log(tmp_path / "log.csv", observed=["tmp"])
     with pytest.raises(HalfseenError, match=r"observed: expected nothing, because a journal .*, got names of"):

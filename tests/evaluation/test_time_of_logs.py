@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import halfseen as hs
@@ -106,6 +107,16 @@ def test_a_log_without_a_time_says_that_the_order_of_the_rows_counts(columns, no
     read = read_table(plain, observed=None, roles={}, arms=None, stream=None)
     assert read.log.order_note == line
     assert not any("order" in line for line in hs.evaluate(table(), "uniform", observed=["y"]).notes)
+
+
+def test_dates_in_the_index_of_a_frame_are_not_a_column():
+    times = pd.DatetimeIndex(np.datetime64("2026-01-01") + np.arange(120))
+    frame = pd.DataFrame({name: column for name, column in table().items() if name != "time"}, index=times)
+    hint = "; if the index of the DataFrame is the time: reset_index() makes it a column"
+    assert hs.evaluate(frame, "uniform", observed=["y"]).notes[-1].endswith(hint)
+    assert read_table(frame, observed=None, roles={}, arms=None, stream=None).log.order_note.endswith(hint)
+    assert read_log(frame.reset_index(), observed=["y"]).order_note is None
+    assert "reset_index" not in read_log(frame.reset_index(drop=True), observed=["y"]).order_note
 
 
 # ---------------------------------------------------------------------- journals

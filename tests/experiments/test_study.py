@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -105,8 +106,38 @@ def test_the_four_answers(study):
     assert study.next_decision.arm in ARMS
     assert wrong == "Nothing was found."
     assert study.ok
-    assert str(study).startswith(f"{module.QUESTIONS[0]}\n  ")
+    text = " ".join(str(study).split())
+    assert text.startswith(
+        "The log the table has 260 decisions, 3 arms and 2 observed features, in order of the column when. "
+        f"{module.QUESTIONS[0]} "
+    )
     assert study.answers[module.QUESTIONS[1]] in study._repr_html_().replace("&#x27;", "'")
+
+
+def test_facts(study):
+    worth, *about_the_log = study.facts
+    assert re.match(r"worth of sensors: sensor \+\d+\.\d ± \d+\.\d %, weather=rain .* %$", worth)
+    assert about_the_log == [
+        "the log has no propensities of the arms that were not played, so every arm that was ever played counts as "
+        "covered in every round",
+        "the step of 'when' is 1 minute",
+        "column 'weather' contains text and becomes 1 column of 0 and 1: 'weather=rain' ('sun' is the reference)",
+    ]
+    printed = " ".join(str(study).split())
+    assert all(printed.count(fact) == 1 for fact in study.facts)
+    assert "it can be more than all that is explained, because a fit without the sensor" in study.terms["worth"]
+
+
+def test_the_first_answer_says_if_it_is_about_the_last_decisions_only(table, study, tmp_path):
+    short = hs.study(table, policy=["uniform"], history=100)
+    examined = short.examination.measured.subject.data.rounds
+    said = f" This is about the last {examined} of 260 decisions only."
+    assert 80 <= examined <= 100
+    assert short.answers[module.QUESTIONS[0]].endswith(said)
+    assert short.summary()["examination"]["answer"].endswith(said)
+    assert "decisions only" not in study.answers[module.QUESTIONS[0]]
+    short.save(tmp_path)
+    assert (tmp_path / "study.html").read_text().count(said) == 2
 
 
 def test_all_default_policies_are_compared(study):
@@ -235,6 +266,8 @@ def test_files(folder, study):
     page = (folder / "study.html").read_text()
     assert all(question in page for question in study.answers)
     assert page.count("<img") == 3
+    assert study.heading in page
+    assert "mean propensity when played" in page
     assert "<script" not in page
     summary = json.loads((folder / "study.json").read_text())
     assert summary["answers"] == study.answers
@@ -465,6 +498,35 @@ def test_a_shuffled_log_is_sorted_and_that_is_said(table):
     assert "order of rows" not in findings(plain)
 
 
+def test_the_time_keeps_the_name_that_the_user_knows(table):
+    minutes = np.cumsum(np.where(np.arange(260) % 9, 1, 3))
+    named = {name: column for name, column in table.items() if name != "when"}
+    named["at"] = np.datetime64("2026-01-01") + minutes * np.timedelta64(1, "m")
+    found = read(named | {"time": np.zeros(260)}, time="at")
+    assert "the step of 'at' is 1 minute, and there are " in found.log.notes[-1]
+    assert found.time == "at"
+    assert findings(found)["time step"].sentence == "the step of 'at' is 1 minute"
+    wrong = named | {"at": np.array([*named["at"].astype(str)[:-1], "later"])}
+    with pytest.raises(hs.HalfseenError, match="column 'at', row 260: expected a time, got 'later'"):
+        read(wrong, time="at")
+
+
+def test_a_column_of_dates_with_a_mistake_is_named_with_its_row():
+    days = (np.datetime64("2025-01-01") + np.arange(60)).astype(object)
+    texts = [f"{day} 00:00:00" for day in days]
+    texts[5] = "2025-13-45 00:00:00"
+    found = findings(read(small(time=None, timestamp=texts)))
+    assert found["columns left out"].sentence == (
+        "column 'timestamp' is not used: 59 of 60 cells are dates, and row 6 is '2025-13-45 00:00:00'"
+    )
+    assert found["times"].sentence.endswith("; if 'timestamp' is the time: --time timestamp")
+    line = "the table, column 'timestamp': 59 of 60 cells are dates, and row 6 is '2025-13-45 00:00:00'"
+    with pytest.raises(hs.HalfseenError, match=line):
+        hs.evaluate(small(time=None, timestamp=texts), observed=["timestamp"])
+    few_dates = [*texts[:40], *["no date"] * 20]
+    assert read(small(note=few_dates)).left_out == {}
+
+
 def test_columns_can_have_other_names(table):
     names = {"arm": "action", "reward": "profit", "propensity": "p", "when": "moment"}
     renamed = {names.get(name, name): column for name, column in table.items()}
@@ -511,6 +573,36 @@ def findings(table: LoggedTable) -> dict[str, hs.Finding]:
         ({"user": [f"u{i}" for i in range(60)]}, "columns left out", "look", "column 'user' is not used: expected"),
         ({"earned": 0.01 * small()["reward"] + 1.0}, "columns like the reward", "look", "(correlation 1.000): earned"),
         ({"town": np.array(["x", "y", "z"] * 20)}, "encoded columns", "fine", "becomes 2 columns of 0 and 1"),
+        (
+            {"arm": np.where(np.arange(60) == 7, 2, np.arange(60) % 2)}, "rarely played arms", "look",
+            "arm '2' was played once (row 8): policies that may play it cannot be judged reliably. If it is no longer "
+            "in use, leave this row out",
+        ),
+        (
+            {"arm": np.where(np.arange(60) % 15 == 7, 2 + np.arange(60) // 30, np.arange(60) % 2)},
+            "rarely played arms", "look",
+            "these arms were played fewer than 10 times: '2' 2 times (first in row 8), '3' 2 times (first in row 38). ",
+        ),
+        (
+            {"reward": np.where(np.arange(60) < 40, np.arange(60), np.nan)}, "rewards", "bad",
+            "the log has only 40 rewards, too few for any reliable interval",
+        ),
+        (
+            {"y": np.where(np.arange(60) % 10, 1.0 * np.arange(60) ** 2, np.nan),
+             "town": np.array(["x", "y", "z", ""] * 15)},
+            "empty cells", "fine", "these columns have empty cells: town (25.0 %), y (10.0 %)",
+        ),
+        (
+            {"time": np.cumsum(np.where(np.arange(60) % 20, 1, 4))}, "gaps in time", "fine",
+            "there are 2 gaps of up to 4 steps between decisions, of which agents are told",
+        ),
+        ({}, "time step", "fine", "the step of 'time' is 1"),
+        (
+            {"time": np.cumsum(np.random.default_rng(0).exponential(size=60))}, "time step", "fine",
+            "the times in 'time' are too irregular for a step, so agents count rows and not time",
+        ),
+        ({}, "propensities of all arms", "fine", "the log has no propensities of the arms that were not played, so"),
+        ({"propensities": [[0.5, 0.5]] * 60}, "propensities of all arms", "fine", "of all arms were logged"),
         ({"reward": np.arange(60) % 2}, "kind of rewards", "look", "with --reward-family binary, agents know"),
     ],
 )  # fmt: skip
@@ -604,6 +696,13 @@ def test_a_reward_for_rows_without_one_reaches_everything():
     assert study.finding("constant rewards") is None
     assert study.finding("missing rewards").sentence.endswith("of the decisions have no reward; they count as 0")
     assert study.evaluation.missing == 0
+
+
+def test_rows_in_findings_are_those_of_the_file():
+    arm = np.where(np.arange(60) == 7, 2, np.arange(60) % 2)
+    order = np.random.default_rng(0).permutation(60)
+    shuffled = read({name: column[order] for name, column in small(arm=arm).items()})
+    assert f"(row {int(np.flatnonzero(order == 7)[0]) + 1})" in findings(shuffled)["rarely played arms"].sentence
 
 
 def test_ten_rows():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 from halfseen.reports.tables import (
@@ -12,6 +13,7 @@ from halfseen.reports.tables import (
     comparisons,
     count,
     interval,
+    logged_arms_table,
     mean_and_error,
     number,
     percent,
@@ -93,3 +95,14 @@ def test_rewards_of_agents_and_arms() -> None:
         "adaptive": "75 %",
         "lag-ts": "75 %",
     }
+
+
+def test_the_mean_propensity_of_arms_is_that_of_the_decisions_for_which_it_is_known():
+    played, rewards = np.array([0, 1, 1, 0]), np.array([1.0, 2.0, 4.0, 3.0])
+    propensity = np.array([0.2, 0.5, 0.7, 0.4])
+    table = logged_arms_table(["a", "b", "c"], played, rewards, rewards > 1, propensity, None)
+    assert table.columns == ["arm", "played", "mean propensity when played", "mean reward when played"]
+    assert table.cells == [["a", "2", "0.3", "3"], ["b", "2", "0.6", "3"], ["c", "0", "–", "–"]]
+    every = np.full((4, 3), [0.5, 0.3, 0.2])
+    table = logged_arms_table(["a", "b", "c"], played, rewards, rewards > 1, propensity, every)
+    assert [row["mean propensity"] for row in table.rows] == ["0.5", "0.3", "0.2"]

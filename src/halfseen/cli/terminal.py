@@ -209,11 +209,13 @@ def print_evaluation(evaluation: Evaluation) -> None:
 
 
 def print_study(study: Study) -> None:
-    """Print the four answers, the table of policies, the notes on it and the terms used."""
+    """Print the four answers, the table of policies, the notes on it, facts about the log and the terms used."""
     from rich.console import Console
     from rich.text import Text
 
     console = Console()
+    _print_note("", study.heading)
+    print()
     for question, answer in study.answers.items():
         console.print(Text(question, style="bold"))
         _print_note("  ", answer)
@@ -221,6 +223,10 @@ def print_study(study: Study) -> None:
     print_table(study.table(), "Reward per decision", optional=_OPTIONAL_POLICY_COLUMNS, numeric=True)
     for line in study.notes:
         _print_note("! ", line)
+    if study.facts:
+        print("\nFacts:")
+    for line in study.facts:
+        _print_note("- ", line)
     print("\nTerms:")
     for term, meaning in study.terms.items():
         _print_note("  ", f"{term}: {meaning}", hang=2)

@@ -491,7 +491,7 @@ def _hidden(explained: ExplainedRewards, subject: ExaminationSubject) -> Finding
 
 
 def _gain(name: str, added: Improvement, pays: str, sentence: str, verdict: Verdict) -> Finding:
-    shown = f"{pays}: {_points(added)}"
+    shown = f"{pays}: {percentage_points(added)}"
     return Finding(name, added.value, shown, ANY, verdict, sentence)
 
 
@@ -588,12 +588,13 @@ def _sensor(one: SensorValue, explained: ExplainedRewards) -> Finding:
     else:
         sentence = f"{one.name} could be removed: it does not predict rewards, or other sensors tell as much"
     word = size if matters else "little" if clear else "unclear" if unclear else "none"
-    shown = f"{word}: {_points(one.share)}"
+    shown = f"{word}: {percentage_points(one.share)}"
     kind = "worth of seeing" if one.hidden else "worth of"
     return Finding(f"{kind} {one.name}", one.share.value, shown, ANY, Verdict.FINE, sentence)
 
 
-def _points(added: Improvement) -> str:
+def percentage_points(added: Improvement) -> str:
+    """Return an improvement and its standard error as text."""
     return f"{round(100 * added.value, 1) + 0.0:+.1f} ± {100 * added.error:.1f} %"  # + 0.0: never "-0.0"
 
 

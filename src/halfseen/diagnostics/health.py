@@ -37,7 +37,12 @@ _TERMS = (
         "lift over",
         "mean reward of the chooser's decisions minus that of the control arm or of uniform decisions",
     ),
-    ("worth", "worth of", "explained share that is lost without a sensor, or gained by seeing a hidden feature"),
+    (
+        "worth",
+        "worth of",
+        "explained share that is lost without a sensor, or gained by seeing a hidden feature; it can be more than all "
+        "that is explained, because a fit without the sensor may predict rewards worse than the mean of each arm does",
+    ),
 )
 
 

@@ -16,6 +16,7 @@ from halfseen.kernels.random import Floats, Ints
 from halfseen.statistics.confidence_intervals import CONFIDENCE, Estimate, percentile_interval
 from halfseen.statistics.distributions import student_quantile
 from halfseen.statistics.time_series import (
+    SeriesMean,
     block_bootstrap,
     block_length,
     conservative_error,
@@ -29,6 +30,7 @@ ESTIMATORS = (*SHOWN, "dm", "switch_dr", "clipped_dr", "mrdr")
 THRESHOLDS = (*(2.0 ** np.arange(1, 11)).tolist(), np.inf)  # candidates for the largest weight
 NEGLIGIBLE_PROPENSITY = 1e-6  # a smaller propensity counts as 0
 ENOUGH = 50  # least effective sample size for a reliable interval
+FEW_PLAYS = 10  # policies cannot be judged by an arm that was played less often
 INDEPENDENT = 20  # least number of independent rounds for a reliable interval
 UNCOVERED = 0.001  # a note is added if a larger share of a policy's choices had propensity 0 in the log
 _MOST_ERRORS = 4.0  # a note is added if the mean weight differs from 1 by more than this many standard errors
@@ -188,7 +190,7 @@ def policy_value(
             gain = terms["dr"].series - logged["dr"].series
             freedom = _degrees_of_freedom(gain, conservative_error(gain), size)
     unstable = rounds.unstable and not is_logged  # what was logged has no weights
-    notes = _notes(weights, size, uncovered, rounds, terms["dr"].series, unstable=unstable)
+    notes = _notes(probabilities, weights, uncovered, rounds, terms["dr"].series, unstable=unstable)
     largest, mean = float(weights.max()), float(weights.mean())
     return PolicyValue(
         label, values, differences, size, largest, mean, uncovered, tuple(notes), weights, thresholds, freedom
@@ -358,10 +360,16 @@ def _bootstrap_estimates(
 
 
 def _notes(
-    weights: Floats, size: float, uncovered: float, rounds: RewardedRounds, series: Floats, *, unstable: bool
+    probabilities: Floats,
+    weights: Floats,
+    uncovered: float,
+    rounds: RewardedRounds,
+    series: Floats,
+    *,
+    unstable: bool,
 ) -> list[str]:
     """Return one sentence for each reason not to trust the intervals. `series` has the terms of "dr"."""
-    notes = []
+    notes, size = [], effective_size(weights)
     if unstable:
         notes.append("the choice of arms changed over time, so the estimated propensities are wrong")
     if uncovered > UNCOVERED:
@@ -383,14 +391,17 @@ def _notes(
             "independent ones, which are too few for a reliable interval"
         )
     mean = hac_mean(weights)
-    if (
-        not unstable
-        and uncovered <= UNCOVERED
-        and size >= ENOUGH
-        and abs(mean.value - 1.0) > _MOST_ERRORS * mean.standard_error + _NEGLIGIBLE_ERROR
-    ):
-        notes.append(
-            f"the mean weight should be 1 and is {mean.value:.3f} ± {mean.standard_error:.3f}: arms were not drawn "
-            "with the logged propensities, or some propensities are close to 0"
-        )
+    if not unstable and uncovered <= UNCOVERED and size >= ENOUGH and _differs(mean, 1.0):
+        reason = ": arms were not drawn with the logged propensities, or some propensities are close to 0"
+        rare = np.bincount(rounds.played, minlength=probabilities.shape[1]) < FEW_PLAYS
+        share = float(probabilities[:, rare].sum(axis=1).mean())
+        others = np.where(rare[rounds.played], 0.0, weights)
+        if rare.any() and not _differs(hac_mean(others), 1.0 - share):
+            reason = f", because {100 * share:.1f} % of its choices are arms with fewer than {FEW_PLAYS} rewards"
+        notes.append(f"the mean weight should be 1 and is {mean.value:.3f} ± {mean.standard_error:.3f}{reason}")
     return notes
+
+
+def _differs(mean: SeriesMean, expected: float) -> bool:
+    """Return whether a mean differs from its expected value by more than chance and rounding explain."""
+    return abs(mean.value - expected) > _MOST_ERRORS * mean.standard_error + _NEGLIGIBLE_ERROR

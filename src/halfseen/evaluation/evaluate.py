@@ -26,7 +26,7 @@ from halfseen.evaluation.estimators import (
     rewarded_rounds,
 )
 from halfseen.evaluation.log import Log, check_finite
-from halfseen.evaluation.policies import Progress, Rule
+from halfseen.evaluation.policies import ALWAYS, LOGGED, UNIFORM, Progress, Rule
 from halfseen.evaluation.propensity_model import with_estimated_propensities
 from halfseen.evaluation.readers import read_log
 from halfseen.evaluation.reward_model import RewardModel
@@ -44,8 +44,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FILES = ("evaluation.html", "evaluation.png", "evaluation.svg", "evaluation.json")
-LOGGED, UNIFORM, ALWAYS = "logged", "uniform", "always"
 PROPENSITIES = ("logged", "estimated")
+ONLY_OF_PLAYED = (
+    "the log has no propensities of the arms that were not played, so every arm that was ever played counts as covered "
+    "in every round"
+)
 _EACH_ARM_UP_TO = 12  # by default, the policies that always play one arm are evaluated up to this number of arms
 
 
@@ -251,7 +254,9 @@ class Evaluation:
                 estimators=self.estimators,
                 warnings=self.warnings,
                 lifts=self.lifts,
-                arms=logged_arms_table(log.names, log.played, log.rewards, log.rewarded, log.propensities),
+                arms=logged_arms_table(
+                    log.names, log.played, log.rewards, log.rewarded, log.propensity, log.propensities
+                ),
                 enough=ENOUGH,
                 negligible_propensity=NEGLIGIBLE_PROPENSITY,
                 svg=write_figure(stage, "evaluation", self.figure()),
@@ -562,10 +567,7 @@ def _notes(log: Log, missing: float | None) -> tuple[str, ...]:
         are = "is" if log.defaults == 1 else "are"
         notes.append(f"{count(log.defaults, 'reward')} of {log.rounds - without:,} {are} the stream's default")
     if log.propensities is None:
-        notes.append(
-            "the log has no propensities of the arms that were not played, so every arm that was ever played counts as "
-            "covered in every round"
-        )
+        notes.append(ONLY_OF_PLAYED)
     notes += [note for note in (log.unstable, log.order_note) if note is not None]
     return tuple(notes)
 

@@ -66,6 +66,8 @@ class Log:
     notes: tuple[str, ...] = ()  # remarks about columns that had to be encoded, and about times
     times: Floats | None = None  # (n,) in seconds, None if they were not logged
     perhaps_times: tuple[str, ...] = ()  # columns that could be the time, if none is known to be
+    dates_in_index: bool = False  # whether the log was a pandas DataFrame whose index has dates
+    rows: Ints | None = None  # (n,) rows of the table, counted from 0
     features: tuple[str, ...] = ()  # names of the k observed features of a table
     estimated: bool = False  # whether propensities were estimated
     unstable: str | None = None  # a sentence, if estimated propensities do not hold in some period of the log
@@ -131,6 +133,8 @@ class Log:
         if self.perhaps_times:
             names = " or ".join(f"'{name}'" for name in self.perhaps_times)
             note += f"; if {names} is the time: --time {self.perhaps_times[0]}"
+        if self.dates_in_index:
+            note += "; if the index of the DataFrame is the time: reset_index() makes it a column"
         return note
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,13 +12,14 @@ import numpy as np
 from halfseen.agents.agent import Agent
 from halfseen.agents.catalogue import AgentSpec, agent_spec, catalog, component_entry, is_triple, make
 from halfseen.agents.plain import PlainEntry
-from halfseen.errors import HalfseenError, InvalidInput, invalid, unknown
+from halfseen.errors import HalfseenError, InvalidInput, UnknownName, invalid, unknown
 from halfseen.evaluation.log import ROUNDING, Log, StepKind
 from halfseen.evaluation.scaled_log import ScaledLog
 from halfseen.kernels.random import Floats
 
 Rule = Callable[[Floats], Any]  # maps an observation to the probabilities of all arms
 Progress = Callable[[int, int], None]  # called with the number of finished rounds and of all rounds
+LOGGED, UNIFORM, ALWAYS = "logged", "uniform", "always"  # policies that are no agents
 _REPORT_EVERY = 50  # rounds between calls of a progress function
 
 
@@ -58,10 +60,30 @@ def by_rule(log: Log, rule: Rule, label: str, progress: Progress | None = None) 
 
 def agent_to_replay(agent: str | AgentSpec) -> AgentSpec:
     """Return the agent, or raise if it cannot replay decisions that others made."""
+    if isinstance(agent, str):
+        _check_name(agent)
     spec = agent_spec(agent)
     if isinstance(spec.entry, PlainEntry) or spec.name not in catalog():
         raise _cannot_replay(f"'{spec.name}'")
     return spec
+
+
+def _check_name(policy: str) -> None:
+    """Raise if there is no agent of this name, which may have options after a colon, and suggest a policy."""
+    name, _, options = (part.strip() for part in policy.partition(":"))
+    if name in catalog():
+        return
+    if name in (LOGGED, UNIFORM):
+        raise invalid("policy", f"'{name}' without options", f"'{policy}'")
+    message = f"There is no agent '{name}' and no other policy of this name."
+    if closest := difflib.get_close_matches(name, [LOGGED, UNIFORM, ALWAYS, *catalog()], n=1, cutoff=0.5):
+        like = closest[0]
+        if like == ALWAYS:
+            like += f":{options or 'ARM'}"
+        elif "=" in options and like not in (LOGGED, UNIFORM):
+            like += f":{options}"
+        message += f" Did you mean '{like}'?"
+    raise UnknownName(f"{message} The policies are: {UNIFORM}, {ALWAYS}:ARM, {LOGGED}, {', '.join(sorted(catalog()))}")
 
 
 def check_no_class(policy: Any) -> None:

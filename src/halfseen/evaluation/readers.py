@@ -39,6 +39,7 @@ RESERVED = {
     "arm", "reward", "propensity", _TIME, "propensities", "reward_time", "available", "stream", "how", "folded",
     "branch",
 }  # fmt: skip
+_MOST_LISTED = 10  # names of columns in a message
 _HOW = ("given", "default", "late")  # how rewards came, in a journal
 _LISTS = {"propensities": "a list such as [0.2, 0.8]", "available": "a list of arms"}  # what messages expect
 _IGNORED = ("retired", "model_accepted", "expired")  # events without a meaning for the evaluation
@@ -425,6 +426,8 @@ def _read_table(
         times=times,
         perhaps_times=perhaps_times(columns) if times is None else (),
         features=tuple(features),
+        rows=rows,
+        dates_in_index=columns.dates_in_index,
         elapsed=steps.elapsed if steps is not None and steps.has_gaps else None,
         time_steps=steps,
     )
@@ -467,9 +470,12 @@ def _rows_of_stream(columns: Columns, stream: str | None) -> Ints:
 def _observed_columns(columns: Columns, observed: Sequence[str] | None) -> list[str]:
     names = [name for name in columns.names if name.startswith("observation")] if observed is None else list(observed)
     if not names:
+        others = [name for name in columns.names if name not in RESERVED]
+        listed = ", ".join(others[:_MOST_LISTED]) + ", …" * (len(others) > _MOST_LISTED)
         raise InvalidInput(
-            f"{columns.source}: expected columns whose names begin with 'observation', or the names of the observed "
-            "columns (observed=, --observed), got neither"
+            f"{columns.source}: expected the names of the observed columns (--observed a,b on the command line, "
+            "observed=['a', 'b'] in Python), because no name begins with 'observation'. "
+            f"The columns that may be observed are: {listed or 'none'}"
         )
     return names
 

@@ -55,7 +55,7 @@ def read_table(
             )
     if len(columns.as_given("arm")) == 0:
         raise InvalidInput(f"{columns.source}: expected at least one decision, but the table has no rows")
-    time, seconds = _time(columns, observed)
+    time, seconds = _time(columns, observed, roles.get("time"))
     reserved = journal_columns(columns, stream) - (set(observed or ()) - set(ROLES))
     rows = np.arange(len(columns.as_given("arm")))
     decided = np.array([not _is_empty(cell) for cell in columns.as_given("arm")], dtype=np.bool_)
@@ -68,7 +68,7 @@ def read_table(
     others = {name: np.asarray(columns.as_given(name), dtype=object) for name in reserved}
     cells: dict[str, Any] = {name: values[kept] for name, values in others.items()}
     if time is not None:
-        cells["time"] = np.asarray(columns.as_given(time))[kept]
+        cells[time] = np.asarray(columns.as_given(time))[kept]
     observations = {f"observation {number}": values[kept] for number, values in enumerate(features.values())}
     unread: dict[str, Any] = {}
     if seconds is not None and len(np.unique(seconds)) < len(seconds):  # rows are the same only if all columns agree
@@ -79,16 +79,20 @@ def read_table(
         observed=list(observations),
         arms=_numbered(cells) if arms is None else arms,
         stream=stream,
+        time=time,
     )
+    assert log.rows is not None
     log = replace(
         log,
         notes=(*notes, *log.notes),
         features=tuple(features),
         perhaps_times=perhaps_times(columns) if time is None else (),
+        dates_in_index=columns.dates_in_index,
+        rows=kept[log.rows],
     )
     if next_row is None:
         return LoggedTable(log, time, left_out, None)
-    steps = None if seconds is None else infer_steps(seconds[order], "time", dates=False)[0]
+    steps = None if seconds is None else infer_steps(seconds[order], str(time), dates=False)[0]
     observation = np.array([values[next_row] for values in features.values()])
     return LoggedTable(log, time, left_out, observation, 1 if steps is None else int(steps.elapsed[-1]))
 
@@ -104,20 +108,24 @@ def _numbered(cells: dict[str, Any]) -> list[Arm] | None:
 
 
 def _renamed(columns: Columns, roles: dict[str, str]) -> Columns:
-    """Return the columns with the names of their roles. A role that is not given keeps its own name."""
+    """Return the columns with the names of their roles. A role that is not given keeps its own name.
+
+    The time keeps the name that the user knows. Another column that is called "time" is left out.
+    """
     for given in roles.values():
         columns.as_given(given)  # raises if there is none
-    names = {given: role for role, given in roles.items()}
+    names = {given: given if role == "time" else role for role, given in roles.items()}
     taken = set(roles)
     return Columns(
         {names.get(name, name): columns.as_given(name) for name in columns.names if name in names or name not in taken},
         columns.source,
+        dates_in_index=columns.dates_in_index,
     )
 
 
-def _time(columns: Columns, observed: Sequence[str] | None) -> tuple[str | None, Floats | None]:
-    """Return the name and the seconds of the column "time" or, without one, of the only column of dates."""
-    time = time_column(columns, observed)
+def _time(columns: Columns, observed: Sequence[str] | None, given: str | None) -> tuple[str | None, Floats | None]:
+    """Return the name and the seconds of the given column, of the column "time", or of the only column of dates."""
+    time = time_column(columns, observed) if given is None else given
     if time is None:
         return None, None
     seconds = columns.times(time)

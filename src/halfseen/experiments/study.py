@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,13 +14,16 @@ from halfseen.agents.agent import Agent
 from halfseen.agents.arms import Arm
 from halfseen.agents.catalogue import FAMILY_OPTION, AgentSpec, agent_spec, component_entry, make
 from halfseen.agents.decision import Decision
+from halfseen.diagnostics.examination_data import history_decisions
+from halfseen.diagnostics.findings import percentage_points
 from halfseen.diagnostics.health import ENOUGH_ROUNDS, Finding, Verdict, findings_table, printed, terms
 from halfseen.errors import HalfseenError, InvalidInput, invalid
 from halfseen.estimators.adaptive.estimator import least_history
 from halfseen.evaluation import policies
 from halfseen.evaluation.estimators import ENOUGH, PolicyValue
-from halfseen.evaluation.evaluate import ALWAYS, LOGGED, UNIFORM, Evaluation, ReplayedPolicy, evaluate
+from halfseen.evaluation.evaluate import Evaluation, ReplayedPolicy, evaluate
 from halfseen.evaluation.log import Log, StepKind, check_finite
+from halfseen.evaluation.policies import ALWAYS, LOGGED, UNIFORM
 from halfseen.evaluation.propensity_model import with_estimated_propensities
 from halfseen.evaluation.readers import is_journal, read_log
 from halfseen.evaluation.scaled_log import ScaledLog
@@ -52,6 +55,7 @@ QUESTIONS = (
     "What is wrong with the log?",
 )
 _EACH_ARM_UP_TO = 12
+_MOST_SENSORS = 5  # of which the text shows the worth
 # Terms with their explanations. A term is explained if an answer or the table contains the text.
 _TERMS = (
     ("filtering", "filter", "estimating the context from all observations so far, not from the current one alone"),
@@ -177,6 +181,25 @@ class Study:
     options: dict[str, Any]
 
     @property
+    def heading(self) -> str:
+        """The numbers of decisions, arms and observed features, and the column of the time, as one sentence."""
+        log = self.log
+        features = count(log.observations.shape[1], "observed feature")
+        order = f", in order of the column {self.time}" if self.time else ""
+        arms = count(len(log.arms), "arm")
+        return f"The log {log.source} has {count(log.rounds, 'decision')}, {arms} and {features}{order}."
+
+    @property
+    def facts(self) -> list[str]:
+        """Facts that are neither right nor wrong: the worth of sensors, and about the log, one sentence each."""
+        measured = () if self.examination is None else self.examination.measured.sensor_values or ()
+        sensors = sorted((one for one in measured if not one.hidden), key=lambda one: -one.share.value)
+        worth = [f"{one.name} {percentage_points(one.share)}" for one in sensors[:_MOST_SENSORS]]
+        more = f" and {len(sensors) - len(worth)} more on the page" if len(sensors) > len(worth) else ""
+        found = [f"worth of sensors: {', '.join(worth)}{more}"] if worth else []
+        return found + study_findings.facts(self.findings)
+
+    @property
     def ok(self) -> bool:
         """Whether nothing is wrong with the log."""
         return all(finding.verdict is Verdict.FINE for finding in self.findings)
@@ -208,6 +231,8 @@ class Study:
         for label in self.evaluation.policies:
             if label not in (LOGGED, UNIFORM) and not label.startswith(f"{ALWAYS}:"):
                 explained[label] = f"an agent: {agent_spec(label.partition(':')[0]).entry.summary}"
+        if self.examination is not None and self.examination.measured.sensor_values:
+            explained["worth"] = terms(self.examination.findings)["worth"]
         return explained
 
     def table(self) -> Table:
@@ -299,6 +324,7 @@ class Study:
     def _page(self, has_journal: bool) -> str:
         log, evaluation = self.log, self.evaluation
         measured = None if self.examination is None else plain(self.examination.measured)
+        model_terms = {} if self.examination is None else terms(self.examination.findings)
 
         def drawn(figure: Callable[..., Figure], *data: Any) -> dict[str, bytes]:
             return {
@@ -308,6 +334,7 @@ class Study:
 
         return render(
             "study.html",
+            heading=self.heading,
             answers=self.answers,
             summary=evaluation.summary(),
             policies=evaluation.table(),
@@ -316,10 +343,9 @@ class Study:
             findings_table=findings_table(self.findings),
             examination=self.examination,
             notes=self.notes,
-            terms=self.terms,
-            model_terms={} if self.examination is None else terms(self.examination.findings),
-            time=self.time,
-            arms=logged_arms_table(log.names, log.played, log.rewards, log.rewarded, log.propensities),
+            terms={term: meaning for term, meaning in self.terms.items() if term not in model_terms},
+            model_terms=model_terms,
+            arms=logged_arms_table(log.names, log.played, log.rewards, log.rewarded, log.propensity, log.propensities),
             enough=ENOUGH,
             name=self.name,
             journal=JOURNAL if has_journal else None,
@@ -339,11 +365,16 @@ class Study:
         save_figure(log_figure(self.log.rewards, self.log.played, self.log.names), Path(path))
 
     def _repr_html_(self) -> str:
-        return html_block(*(f"{question} {answer}" for question, answer in self.answers.items()), self.table())
+        return html_block(
+            self.heading, *(f"{question} {answer}" for question, answer in self.answers.items()), self.table()
+        )
 
     def __str__(self) -> str:
-        lines = [line for question, answer in self.answers.items() for line in (question, printed("  ", answer), "")]
-        lines += [str(self.table()), *(printed("! ", note) for note in self.notes), "terms:"]
+        lines = [printed("", self.heading), ""]
+        lines += [line for question, answer in self.answers.items() for line in (question, printed("  ", answer), "")]
+        lines += [str(self.table()), *(printed("! ", note) for note in self.notes)]
+        lines += ["facts:"] * bool(self.facts) + [printed("- ", fact) for fact in self.facts]
+        lines.append("terms:")
         lines += [printed("  ", f"{term}: {meaning}", hang=2) for term, meaning in self.terms.items()]
         return "\n".join(lines)
 
@@ -587,7 +618,18 @@ def _examine(agent: Agent, log: Log) -> tuple[Examination | None, str]:
         )
     sensors = log.features if len(set(log.features)) == log.observations.shape[1] else None
     examination = examine(agent, sensors=sensors, title="Does what is hidden matter?")
-    return examination, examination.answer
+    answer = examination.answer + _about_the_last(agent, log)
+    return replace(examination, answer=answer), answer
+
+
+def _about_the_last(agent: Agent, log: Log) -> str:
+    """Return a sentence about how many rows were examined, or nothing if it was all of them."""
+    examined = int((history_decisions(agent.policy.estimator, 0, agent.rounds) >= 0).sum())
+    observed_only = sum(map(len, log.observed_before.values()))
+    if examined >= log.rounds + observed_only:
+        return ""
+    what = "decisions and observations" if observed_only else "decisions"
+    return f" This is about the last {examined:,} of {log.rounds + observed_only:,} {what} only."
 
 
 def _best(evaluation: Evaluation) -> _Best:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from halfseen.diagnostics.findings import ANY
 from halfseen.diagnostics.health import Finding, Verdict
-from halfseen.evaluation.estimators import ENOUGH
-from halfseen.evaluation.evaluate import LOGGED, Evaluation
+from halfseen.evaluation.estimators import ENOUGH, FEW_PLAYS
+from halfseen.evaluation.evaluate import ONLY_OF_PLAYED, Evaluation
 from halfseen.evaluation.log import Log
+from halfseen.evaluation.policies import LOGGED
 from halfseen.experiments.logged_table import LoggedTable
 from halfseen.kernels.random import Floats
 from halfseen.reports.tables import count, percent
@@ -28,9 +30,12 @@ def about_log(
     log = table.log
     found = [
         _rows(log),
+        _rewards(log),
         _constant_rewards(log),
+        _default_rewards(log),
         _missing_rewards(evaluation),
         *_arms(log),
+        _rare_arms(log),
         *_propensities(log, estimated),
         _coverage(evaluation),
         *_order(table),
@@ -50,6 +55,11 @@ def answer(findings: tuple[Finding, ...]) -> str:
     return " ".join(f"{finding.sentence[:1].upper()}{finding.sentence[1:]}." for finding in wrong)
 
 
+def facts(findings: tuple[Finding, ...]) -> list[str]:
+    """Return the sentences of findings that are facts, for which every value is acceptable."""
+    return [one.sentence for one in findings if one.verdict is Verdict.FINE and one.expected == ANY]
+
+
 def _rows(log: Log) -> Finding:
     rows = log.rounds
     expected = f"{FEW_ROWS} or more"
@@ -58,6 +68,22 @@ def _rows(log: Log) -> Finding:
     verdict = Verdict.LOOK if rows >= LEAST_ROWS else Verdict.BAD
     sentence = f"the log has only {count(rows, 'decision')}, which is too few to learn much from"
     return Finding("decisions", rows, f"{rows:,}", expected, verdict, sentence)
+
+
+def _rewards(log: Log) -> Finding | None:
+    rewards = int(log.rewarded.sum())
+    if rewards >= ENOUGH or log.rounds < ENOUGH:  # few decisions are another finding
+        return None
+    sentence = f"the log has only {count(rewards, 'reward')}, too few for any reliable interval"
+    return Finding("rewards", rewards, f"{rewards:,}", f"{ENOUGH} or more", Verdict.BAD, sentence)
+
+
+def _default_rewards(log: Log) -> Finding | None:
+    if not log.defaults:
+        return None
+    are = "is" if log.defaults == 1 else "are"
+    sentence = f"{count(log.defaults, 'reward')} {are} the default of the stream"
+    return Finding("default rewards", log.defaults, f"{log.defaults:,}", ANY, Verdict.FINE, sentence)
 
 
 def _constant_rewards(log: Log) -> Finding | None:
@@ -96,10 +122,42 @@ def _arms(log: Log) -> list[Finding | None]:
     return found
 
 
+def _rare_arms(log: Log) -> Finding | None:
+    """Return a finding about arms that were played too rarely for an estimate, with the first row of each."""
+    played = np.bincount(log.played, minlength=len(log.arms)).tolist()
+    rare = [arm for arm, times in enumerate(played) if 0 < times < FEW_PLAYS]
+    if not rare:
+        return None
+    rows, word = (np.arange(log.rounds), "decision") if log.rows is None else (log.rows, "row")
+
+    def times(arm: int) -> str:
+        first = f"{word} {int(rows[log.played == arm].min()) + 1:,}"
+        return f"once ({first})" if played[arm] == 1 else f"{played[arm]} times (first in {first})"
+
+    if len(rare) == 1:
+        those = f"this {word}" if played[rare[0]] == 1 else f"these {word}s"
+        sentence = (
+            f"arm '{log.names[rare[0]]}' was played {times(rare[0])}: policies that may play it cannot be judged "
+            f"reliably. If it is no longer in use, leave {those} out"
+        )
+    else:
+        listed = _listed([f"'{log.names[arm]}' {times(arm)}" for arm in rare])
+        sentence = (
+            f"these arms were played fewer than {FEW_PLAYS} times: {listed}. Policies that may play them cannot be "
+            f"judged reliably. If they are no longer in use, leave these {word}s out"
+        )
+    return Finding("rarely played arms", len(rare), str(len(rare)), "0", Verdict.LOOK, sentence)
+
+
 def _propensities(log: Log, estimated: str | None) -> list[Finding]:
     found = []
     if estimated is not None:
         found.append(Finding("propensities", 0, "estimated", "logged", Verdict.LOOK, estimated))
+    if log.propensities is None:
+        found.append(Finding("propensities of all arms", 0, "not logged", ANY, Verdict.FINE, ONLY_OF_PLAYED))
+    elif estimated is None:
+        sentence = "the propensities of all arms were logged"
+        found.append(Finding("propensities of all arms", 1, "logged", ANY, Verdict.FINE, sentence))
     if log.unstable is not None:
         found.append(Finding("choice of arms", 0, "changed", "as estimated", Verdict.BAD, log.unstable))
     least = float(log.propensity.min())
@@ -111,8 +169,7 @@ def _propensities(log: Log, estimated: str | None) -> list[Finding]:
         )
         found.append(Finding("least propensity", least, f"{least:.2g}", f"{RARE:g} or more", Verdict.LOOK, sentence))
         return found
-    known = "all arms" if log.propensities is not None else "the arms played"
-    sentence = f"the propensities of {known} were {'logged' if estimated is None else 'estimated'}"
+    sentence = f"no arm was played with a propensity below {RARE:g}"
     return [*found, Finding("least propensity", least, f"{least:.2g}", f"{RARE:g} or more", Verdict.FINE, sentence)]
 
 
@@ -147,22 +204,33 @@ def _order(table: LoggedTable) -> list[Finding | None]:
             f"{count(same, 'decision')} of {log.rounds:,} have the time of the one before, so their order is unsure"
         )
         found.append(Finding("duplicated times", same, f"{same:,}", "0", Verdict.LOOK, sentence))
-    steps = steps[steps > 0]
-    if len(steps) >= LEAST_STEPS:
-        usual = float(np.median(steps))
-        gaps = int((steps > LONG_GAP * usual).sum())
-        if gaps:
-            told = (
-                "but the times are too irregular for a step, so agents count rounds and not time"
-                if log.time_steps is None
-                else f"and agents are told of them in steps of {log.time_steps.shown}"
-            )
-            sentence = (
-                f"{count(gaps, 'gap')} between decisions {'is' if gaps == 1 else 'are'} more than {LONG_GAP:g} times "
-                f"as long as usual, {told}"
-            )
-            found.append(Finding("gaps in time", gaps, f"{gaps:,}", "0", Verdict.LOOK, sentence))
-    return found
+    return [*found, _time_step(table), _gaps(log, steps[steps > 0])]
+
+
+def _time_step(table: LoggedTable) -> Finding | None:
+    steps = table.log.time_steps
+    if steps is not None:
+        sentence = f"the step of '{table.time}' is {steps.shown}"
+        return Finding("time step", steps.step, steps.shown, ANY, Verdict.FINE, sentence)
+    irregular = [note for note in table.log.notes if note.startswith("the times in ")]
+    return Finding("time step", 0, "none", ANY, Verdict.FINE, irregular[0]) if irregular else None
+
+
+def _gaps(log: Log, steps: Floats) -> Finding | None:
+    """Return a finding about gaps. `steps` are the differences above 0 between the times of neighbouring decisions."""
+    if len(steps) >= LEAST_STEPS and (gaps := int((steps > LONG_GAP * float(np.median(steps))).sum())):
+        told = "" if log.time_steps is None else f", and agents are told of them in steps of {log.time_steps.shown}"
+        sentence = (
+            f"{count(gaps, 'gap')} between decisions {'is' if gaps == 1 else 'are'} more than {LONG_GAP:g} times as "
+            f"long as usual{told}"
+        )
+        return Finding("gaps in time", gaps, f"{gaps:,}", "0", Verdict.LOOK, sentence)
+    if log.elapsed is None or log.time_steps is None:
+        return None
+    gaps, longest = int((log.elapsed > 1).sum()), int(log.elapsed.max())
+    there = "there is" if gaps == 1 else "there are"
+    sentence = f"{there} {count(gaps, 'gap')} of up to {longest:,} steps between decisions, of which agents are told"
+    return Finding("gaps in time", gaps, f"{gaps:,}", ANY, Verdict.FINE, sentence)
 
 
 def _columns(table: LoggedTable) -> list[Finding | None]:
@@ -180,7 +248,26 @@ def _columns(table: LoggedTable) -> list[Finding | None]:
     if still:
         sentence = f"these columns have the same value in all rows: {_listed(still)}"
         found.append(Finding("constant columns", len(still), str(len(still)), "0", Verdict.LOOK, sentence))
-    return found
+    return [*found, _empty_cells(log)]
+
+
+def _empty_cells(log: Log) -> Finding | None:
+    shares = {
+        _column(name, log): share
+        for name, share in zip(_names(log), np.isnan(log.observations).mean(axis=0).tolist(), strict=True)
+    }
+    empty = {name: share for name, share in shares.items() if share > 0.0}
+    if not empty:
+        return None
+    most = sorted(empty, key=lambda name: -empty[name])
+    sentence = f"these columns have empty cells: {_listed([f'{name} ({percent(empty[name], 1)})' for name in most])}"
+    return Finding("empty cells", len(empty), str(len(empty)), ANY, Verdict.FINE, sentence)
+
+
+def _column(feature: str, log: Log) -> str:
+    """Return the column of a feature, which is named column=text if the column contains texts."""
+    column = feature.partition("=")[0]
+    return column if any(note.startswith(f"column '{column}' contains text") for note in log.notes) else feature
 
 
 def _like_the_reward(log: Log) -> Finding | None:

@@ -597,17 +597,20 @@ def logged_arms_table(
     played: NDArray[Any],  # (n,), positions in `names`
     rewards: NDArray[Any],  # (n,)
     rewarded: NDArray[Any],  # (n,), whether there was a reward
-    propensities: NDArray[Any] | None,  # (n, K)
+    propensity: NDArray[Any],  # (n,) of the arm played
+    propensities: NDArray[Any] | None,  # (n, K), None if only those of the arms played are known
 ) -> Table:
     """Return how often each arm of a log was played, its mean propensity and its mean reward, with one row per arm."""
+    heading = "mean propensity" if propensities is not None else "mean propensity when played"
     rows = []
     for arm, name in enumerate(names):
         arm_rewards = rewards[(played == arm) & rewarded]
+        of_arm = propensity[played == arm] if propensities is None else propensities[:, arm]
         rows.append(
             {
                 "arm": name,
                 "played": f"{int((played == arm).sum()):,}",
-                "mean logged propensity": "–" if propensities is None else f"{propensities[:, arm].mean():.4g}",
+                heading: f"{of_arm.mean():.4g}" if len(of_arm) else "–",
                 "mean reward when played": f"{arm_rewards.mean():.4g}" if len(arm_rewards) else "–",
             }
         )

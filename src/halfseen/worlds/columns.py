@@ -19,15 +19,19 @@ from halfseen.validation import is_missing, narwhals_frame
 
 FILE_ENDINGS = (".csv", ".csv.gz", ".parquet", ".pq")
 MOST_CATEGORIES = 50  # largest number of different texts in a column that is encoded
+MOSTLY_DATES = 0.9  # share of dates among the texts of a column, from which the other texts are mistakes
 _SECONDS_PER_DAY = 86_400.0
 _EXPECTED = "a CSV or Parquet file, a dictionary of columns, a DataFrame, an Arrow table or a structured array"
 
 
 class Columns:
-    """A table with named columns. `source` is the name of the table in messages."""
+    """A table with named columns. `source` is the name of the table in messages.
 
-    def __init__(self, columns: Mapping[str, Any], source: str) -> None:
-        self._columns, self.source = columns, source
+    `dates_in_index` says that it was a pandas DataFrame whose index, which is no column, has dates.
+    """
+
+    def __init__(self, columns: Mapping[str, Any], source: str, *, dates_in_index: bool = False) -> None:
+        self._columns, self.source, self.dates_in_index = columns, source, dates_in_index
 
     @property
     def names(self) -> list[str]:
@@ -43,7 +47,7 @@ class Columns:
         A column of numbers is taken as it is. A column of dates becomes the number of days since the date in its first
         row. A column of texts becomes one column of zeros and ones, called "name=text", for every text except the most
         frequent one, which is the reference: with a column for it, the columns would always sum to 1. An empty cell is
-        NaN.
+        NaN. A column of dates with a few other texts is refused.
         """
         features: dict[str, Floats] = {}
         notes = []
@@ -53,6 +57,8 @@ class Columns:
                 seconds = self.times(name)
                 features[name] = (seconds - next(iter(seconds[~np.isnan(seconds)]), 0.0)) / _SECONDS_PER_DAY
                 notes.append(f"column '{name}' contains dates and is taken as time, in days since its first row")
+            elif (mistake := _mistake_among_dates(cells)) is not None:
+                raise InvalidInput(f"{self.source}, column '{name}': {mistake}")
             elif are_texts(cells):
                 encoded, reference = self._zeros_and_ones(name, cells)
                 features |= encoded
@@ -176,7 +182,7 @@ def _frame_columns(table: Any, source: str) -> Columns:
     columns = {str(column.name): _cells(column) for column in frame.iter_columns()}
     if len(columns) < len(frame.columns):
         raise invalid(source, "distinct column names", f"columns {frame.columns}")
-    return Columns(columns, source)
+    return Columns(columns, source, dates_in_index=type(getattr(table, "index", None)).__name__ == "DatetimeIndex")
 
 
 def _positional(values: Any) -> Any:
@@ -202,10 +208,14 @@ def are_dates(cells: Any) -> bool:
     if array.dtype.kind not in "OU":
         return False
     given = [cell for cell in array.ravel().tolist() if not is_missing(cell) and cell != ""]
-    return bool(given) and all(isinstance(cell, date) or (isinstance(cell, str) and _is_date(cell)) for cell in given)
+    return bool(given) and all(map(_is_date, given))
 
 
-def _is_date(text: str) -> bool:
+def _is_date(cell: Any) -> bool:
+    return isinstance(cell, date) or (isinstance(cell, str) and _is_written_date(cell))
+
+
+def _is_written_date(text: str) -> bool:
     if not any(mark in text for mark in "-:"):  # "20240131" is more likely a number
         return False
     try:
@@ -213,6 +223,19 @@ def _is_date(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _mistake_among_dates(cells: Any) -> str | None:
+    """Return a sentence about the first text that is not a date, if nearly all cells of a column are dates."""
+    array = np.asarray(cells)
+    if array.ndim != 1 or array.dtype.kind not in "OU":
+        return None
+    given = {row: cell for row, cell in enumerate(array.tolist(), 1) if not is_missing(cell) and str(cell).strip()}
+    others = [row for row, cell in given.items() if not _is_date(cell)]
+    dates = len(given) - len(others)
+    if not others or dates < MOSTLY_DATES * len(given):
+        return None
+    return f"{dates:,} of {len(given):,} cells are dates, and row {others[0]} is '{given[others[0]]}'"
 
 
 def are_texts(cells: Any) -> bool:
