@@ -373,8 +373,8 @@ class Study:
         lines = [printed("", self.heading), ""]
         lines += [line for question, answer in self.answers.items() for line in (question, printed("  ", answer), "")]
         lines += [str(self.table()), *(printed("! ", note) for note in self.notes)]
-        lines += ["facts:"] * bool(self.facts) + [printed("- ", fact) for fact in self.facts]
-        lines.append("terms:")
+        lines += ["", "facts:"] * bool(self.facts) + [printed("- ", fact) for fact in self.facts]
+        lines += ["", "terms:"]
         lines += [printed("  ", f"{term}: {meaning}", hang=2) for term, meaning in self.terms.items()]
         return "\n".join(lines)
 
