@@ -34,7 +34,7 @@ def describe_size(plan: Experiment) -> str:
 
 
 def play_map(plan: MapPlan, jobs: int | None, cluster: str | None, out: Path) -> ClaimMap:
-    """Play a map of the paper's claims and save its slices in `out`, from which an interrupted run continues."""
+    """Play a map of the paper's claims and save its slices in `out`. A repeated run continues from these slices."""
     from halfseen.experiments import claim_map
     from halfseen.experiments.cache import SliceStore
     from halfseen.experiments.run import SLICES
