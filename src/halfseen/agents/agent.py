@@ -730,10 +730,10 @@ class Agent:
         floor : float, default 0
             f, the smallest propensity of an available arm. At most 1/K.
         holdback : float, default 0
-            h, the share of the remaining decisions that are made uniformly at random.
+            h. Of the decisions that the floor does not make, the share h is made uniformly at random.
         control : pair of an arm and a float, optional
-            An active arm, and the share s of the remaining decisions that choose it. The arm cannot be retired while it
-            is the control arm, and must be available in every round.
+            An active arm and s. Of the decisions that the floor does not make, the share s plays this arm. The arm
+            cannot be retired while it is the control arm, and must be available in every round.
 
         Raises
         ------
@@ -1010,7 +1010,7 @@ class Agent:
 
 @dataclass(eq=False)
 class _Copy:
-    """The owner of decisions that were not made."""
+    """The owner of a decision that `preview` returned and that was never made."""
 
     policy: Policy
     arms: tuple[Arm, ...]
@@ -1024,7 +1024,7 @@ class RecordedRounds:
     """The recorded history of one stream, checked before any round is replayed."""
 
     observations: Floats  # (n, k), NaN where missing
-    indices: Ints  # (n,), of the arms played; −1 in rounds without a decision
+    indices: Ints  # (n,), indices of the arms played; −1 in rounds without a decision
     rewards: Floats  # (n,), NaN where no reward was received
     contexts: Floats | None  # (n, d), for agents that decide on the true context
     propensities: Floats | None  # (n,)

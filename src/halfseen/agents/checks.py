@@ -22,7 +22,7 @@ _T = TypeVar("_T")
 PASSED, NO, ACCEPTED = "passed", "no", "accepted"
 _ROUNDS, _STREAMS = 60, 4
 _LONGEST = 2 * _ROUNDS  # rounds of the longest check
-_SEEDS, _LAGS = (7, 8, 9), (1, 3)  # of the check of late rewards
+_SEEDS, _LAGS = (7, 8, 9), (1, 3)  # seeds and lags (in rounds) of the check of late rewards
 _OTHERS, _PENALTY = 2 * _SEEDS, -10.0  # seeds of the agents that are punished, and the reward that punishes them
 _SHARED = (
     "expected the decisions of an agent that plays alone, got others after other agents had learnt (is state kept on "

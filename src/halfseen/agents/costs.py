@@ -24,7 +24,8 @@ from halfseen.validation import LIMIT
 
 OPTION = "budget"  # an option of every agent
 MAX_HORIZON = 1_000_000_000
-# The logarithm of λ changes by STEP·(cost/allowance − 1)/√(n + STEP_ROUNDS) in round n, but by at most MAX_STEP.
+# After n rounds log `relative_price` changes by STEP·(cost/allowance − 1)/√(n + STEP_ROUNDS), but at most by MAX_STEP.
+# The allowance is the rest of the budget per remaining round.
 STEP, STEP_ROUNDS, MAX_STEP = 0.3, 100, 1.0
 MAX_PRICE = 1e6  # `relative_price` stays between 1/MAX_PRICE and MAX_PRICE
 
@@ -88,9 +89,9 @@ class Budget:
 class StreamBudgets(Stateful):
     """What B streams have spent of their budgets, and the price of the budget in each stream.
 
-    The price λ is the product of `relative_price` and the standard deviation of the rewards divided by the allowance
-    per round, so `relative_price` has no unit and needs no tuning. It is learnt by stochastic dual ascent on its
-    logarithm: the multiplicative updates of bandits with knapsacks (Badanidiyuru, Kleinberg & Slivkins 2013).
+    The price λ is the product of `relative_price` and the standard deviation of the rewards, divided by the amount of
+    the budget per round, so `relative_price` has no unit and needs no tuning. It is learnt by stochastic dual ascent on
+    its logarithm: the multiplicative updates of bandits with knapsacks (Badanidiyuru, Kleinberg & Slivkins 2013).
     """
 
     state_names = ("spent", "relative_price", "reward_counts", "reward_means", "reward_squares")

@@ -134,7 +134,7 @@ class Decision:
         Parameters
         ----------
         library : {"pandas", "polars", "pyarrow"}, optional
-            The library of the DataFrame. By default, the first of them that is installed.
+            The library of the DataFrame. By default, the first of these libraries that is installed.
 
         Returns
         -------
@@ -266,7 +266,7 @@ class Decisions:
         Parameters
         ----------
         library : {"pandas", "polars", "pyarrow"}, optional
-            The library of the DataFrame. By default, the first of them that is installed.
+            The library of the DataFrame. By default, the first of these libraries that is installed.
 
         Returns
         -------

@@ -153,7 +153,7 @@ class Forecast:
         Parameters
         ----------
         library : {"pandas", "polars", "pyarrow"}, optional
-            The library of the DataFrame. By default, the first of them that is installed.
+            The library of the DataFrame. By default, the first of these libraries that is installed.
 
         Returns
         -------

@@ -59,12 +59,12 @@ class Policy(Stateful):
         self.guardrails: StreamGuardrails | None = None
         self.budgets = None if budget is None else StreamBudgets(streams, budget)
         self.rounds: Ints = np.zeros(streams.count, dtype=np.int64)  # rounds with a decision
-        # Rounds of the estimator without a decision: those of `elapsed` and those that were only observed.
+        # Rounds without a decision, which `elapsed` skipped or which were only observed. The estimator counts them too.
         self.extra_rounds: Ints = np.zeros(streams.count, dtype=np.int64)
         self._any_extra = False
         self.all_rows: Ints = np.arange(streams.count)
         self.active: Mask = np.ones((streams.count, streams.arms), dtype=np.bool_)  # arms that are not retired
-        # The number of rounds in which each entry of the observation was missing: in total, and in a row until now.
+        # The number of rounds in which each entry of the observation was missing: in total, and since it was last seen.
         self.missing_counts: Ints = np.zeros((streams.count, streams.observed), dtype=np.int64)
         self.missing_streaks: Ints = np.zeros((streams.count, streams.observed), dtype=np.int64)
         self._any_missing = False
@@ -285,9 +285,9 @@ class Policy(Stateful):
 
         Returns the arms (B, n), the rewards (B, n) and the features (B, n, p).
 
-        The result equals, bit for bit, that of calling `decide` and `learn` for each y_t of `observations` (n, B, k) in
-        turn. Returns None and changes nothing if a component needs the rewards before the next decision, or
-        if an observation would be refused.
+        The result equals, bit for bit, the result of calling `decide` and `learn` for each y_t of `observations`
+        (n, B, k) in turn. Returns None and changes nothing if a component needs the rewards before the next decision,
+        or if an observation would be refused.
         """
         count, rounds, decisions = len(observations), self.rounds + self.extra_rounds + 1, self.rounds + 1
         if not self._plays_many_rounds or self._distribution is None or self.budgets is not None:

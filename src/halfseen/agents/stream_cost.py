@@ -152,7 +152,7 @@ def _hmm(k: int, K: int, options: Mapping[str, Any]) -> _EstimatorCost:
 
 def _latent_states(k: int, K: int, options: Mapping[str, Any]) -> _EstimatorCost:
     S, n = max((1, *_shape(options["state_transition"])[-1:])), _integer(options["memory"], 1)
-    # A late reward changes all later beliefs. The time per belief is mostly that of calling NumPy.
+    # A late reward changes all later beliefs. The time per belief is mostly the overhead of calling NumPy.
     return _EstimatorCost(S, 2 * n * S + S * S, n * (30 * S * S + 5e4))
 
 

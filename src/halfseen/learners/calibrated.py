@@ -27,12 +27,12 @@ from halfseen.kernels.random import Floats, Ints
 
 COLD_ITERATIONS, WARM_ITERATIONS = 60, 20  # the most iterations of EM, without and with hyperparameters to start from
 TOLERANCE = 1e-2  # relative change of the hyperparameters at which the iterations stop
-HYPERPARAMETERS = (  # the state arrays that a fit of the model determines
+HYPERPARAMETERS = (  # the state arrays that a refit determines and that `Agent.model` returns
     "latent_dims", "noise_var", "prior_cov", "baseline", "smooth_cov", "reward_origin", "fitted", "pooled_noise_var",
     "through_zero", "has_other", "other_shift", "other_noise_var", "other_prior_cov", "other_baseline",
     "other_pooled_noise_var",
 )  # fmt: skip
-LEAST_LEAD = -10.0  # nats; if its lead at a fit is not above this, the other origin is dropped until the next fit
+LEAST_LEAD = -10.0  # nats; unless its lead at a fit is above this, the other origin is dropped until the next fit
 WILD_RATIO = (FREEDOM + LIMIT) / WILD - FREEDOM  # squared standardised error at which the weight of a reward is WILD
 MARGINAL_RATIO = 30.0  # before the first fit, a reward this many robust standard deviations from the median is wild
 MIN_RESIDUAL_SHARE = 1e-3  # lower bound of (s − cᵀCc)/s in the leave-one-out formula
@@ -198,7 +198,8 @@ class Calibrated(Learner):
         self.through_zero = np.zeros(count, dtype=np.bool_)
         self.has_other = np.zeros(count, dtype=np.bool_)  # whether the arms are also fitted under another origin
         self.other_mean, self.other_cov = self.mean.copy(), self.cov.copy()
-        self.other_shift = np.zeros((count, streams.observed))  # added to contexts to get those of the other origin
+        # Added to the observed contexts, this shift makes them relative to the other origin.
+        self.other_shift = np.zeros((count, streams.observed))
         self.other_noise_var = np.ones((count, self.arms))
         self.other_prior_cov, self.other_baseline = self.prior_cov.copy(), np.zeros(count)
         self.other_pooled_noise_var = np.ones(count)
@@ -299,7 +300,7 @@ class Calibrated(Learner):
         )  # fmt: skip
 
     def without_wild(self, row: int, features: Floats, arms: Ints, rewards: Floats) -> Floats:
-        """Return the rewards (n,) of a history with NaN in place of those that a fit must not use.
+        """Return the rewards (n,) of a history with NaN in place of rewards that a fit must not use.
 
         A fit must not use rewards far from the predictions of the last fit for features (n, p). Before the first fit,
         these are the rewards far from the median. If many rewards are far, all are kept: the rewards then have heavy

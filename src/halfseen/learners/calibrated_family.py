@@ -39,7 +39,7 @@ from halfseen.validation import REWARD_RANGES, Words
 NEWTON_STEPS, HALVINGS = 25, 8  # the most Newton steps after EM, and the most reductions of one step
 CONVERGED = 1e-8  # gain in log posterior below which the Newton steps after EM stop
 MIN_EIGENVALUE = 1e-14  # smallest eigenvalue of a precision matrix with unit diagonal
-MAX_PARAMETER = 1e3  # of an arm; with scaled contexts, larger ones would change no expected reward
+MAX_PARAMETER = 1e3  # largest parameter of an arm; in scaled contexts, larger ones change no expected reward
 
 
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # a result that is not finite is not used

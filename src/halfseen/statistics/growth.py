@@ -28,7 +28,7 @@ def slope(x: Floats, y: Floats) -> Estimate:
 
 
 def power_exponents(at: Ints, curves: Floats) -> Floats:
-    """Return β (S,) of curve ∝ t^β for every replication, by least squares of the log curves (S, G) on log t (G,)."""
+    """Return the exponents β (S,) of curves ∝ t^β, by least squares of the log curves (S, G) on log t (G,)."""
     if len(at) < 3:
         return np.full(len(curves), np.nan)
     x = np.log(at) - np.log(at).mean()
