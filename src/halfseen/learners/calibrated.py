@@ -32,7 +32,7 @@ HYPERPARAMETERS = (  # the state arrays that a refit determines and that `Agent.
     "through_zero", "has_other", "other_shift", "other_noise_var", "other_prior_cov", "other_baseline",
     "other_pooled_noise_var",
 )  # fmt: skip
-LEAST_LEAD = -10.0  # nats; unless its lead at a fit is above this, the other origin is dropped until the next fit
+LEAST_LEAD = -10.0  # in nats; at a fit, the other origin is dropped unless its lead is above this
 WILD_RATIO = (FREEDOM + LIMIT) / WILD - FREEDOM  # squared standardised error at which the weight of a reward is WILD
 MARGINAL_RATIO = 30.0  # before the first fit, a reward this many robust standard deviations from the median is wild
 MIN_RESIDUAL_SHARE = 1e-3  # lower bound of (s − cᵀCc)/s in the leave-one-out formula
