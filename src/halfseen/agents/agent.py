@@ -129,9 +129,9 @@ class Agent:
             agent prefers arms with a high reward minus cost. An agent with a budget requires the costs, which may be in
             any unit. Arms that the rest of the budget does not pay for are not chosen.
         elapsed : int, default 1
-            The number of steps since the last round. If it is n, nothing was seen in the n − 1 steps in between; 0 is
-            another look at the same moment. Agents whose estimate of the context does not depend on time, such as
-            `ts-pco`, accept any number of steps and ignore it.
+            The number of steps since the last round. If it is n, nothing was observed in the n − 1 steps in between.
+            0 means another observation of the same moment. Agents whose estimate of the context does not depend on
+            time, such as `ts-pco`, accept any number of steps and ignore it.
 
         Returns
         -------
@@ -159,7 +159,7 @@ class Agent:
         return Decision(self, choices, decision_id)
 
     def _elapsed(self, elapsed: int) -> Ints | None:
-        """Check the steps since the last round. None stands for 1, and for any number if time does not matter."""
+        """Check the steps since the last round. The result is None for 1, and for agents that ignore time."""
         if type(elapsed) is int and elapsed == 1:
             return None
         return self.policy.check_elapsed(np.array([validation.elapsed_steps("elapsed", elapsed)]))
@@ -258,7 +258,7 @@ class Agent:
         return mask
 
     def _mark(self, decision_id: int, choices: Choices) -> None:
-        """Remember the branch of a decision until its reward is received."""
+        """Store the branch of a decision until its reward is received."""
         if choices.branches is not None and choices.branches[0] >= 0:
             self._pending.branches[decision_id] = int(choices.branches[0])
 
@@ -407,8 +407,7 @@ class Agent:
         DecisionError
             If the decision is unknown, already rewarded, given up or too old.
         HalfseenError
-            If the reward is not a finite number or outside of the range of its family, or if the agent cannot learn
-            from it.
+            If the reward is not a finite number, is outside of the range of the reward family, or cannot be learnt.
 
         Examples
         --------
@@ -443,7 +442,7 @@ class Agent:
         self._pending.complete(decision_id)
 
     def _count_rewards(self, decision_ids: Sequence[int], rewards: Floats) -> None:
-        """Count the rewards of the branches of decisions, in the given order."""
+        """Add rewards, in the given order, to the moments of the branches that made the decisions."""
         assert self.policy.guardrails is not None
         branches = np.array([self._pending.branches.get(decision_id, -1) for decision_id in decision_ids])
         self.policy.guardrails.learn(np.zeros_like(branches), branches, rewards)
@@ -479,8 +478,8 @@ class Agent:
     def learn_many(self, ids: Iterable[int | Decision], rewards: ArrayLike) -> None:
         """Learn the rewards of several decisions.
 
-        The result is that of one call of `learn` per decision, in the given order, but if one reward is refused, none
-        is learnt.
+        The result equals that of one call of `learn` per decision, in the given order. If one reward is refused, none
+        of them is learnt.
 
         Parameters
         ----------
@@ -494,8 +493,7 @@ class Agent:
         DecisionError
             If a decision is unknown, already rewarded, given up, too old or named twice.
         HalfseenError
-            If a reward is not a finite number or outside of the range of its family, or if the agent cannot learn from
-            it.
+            If a reward is not a finite number, is outside of the range of the reward family, or cannot be learnt.
 
         Examples
         --------
@@ -579,7 +577,7 @@ class Agent:
 
     @property
     def refit_due(self) -> bool:
-        """Whether enough rounds or rewards have been added since the last refit that another one is due."""
+        """Whether a refit is due, because enough rounds or rewards have been added since the last refit."""
         return self.policy.estimator.is_refit_due(0)
 
     def model(self) -> dict[str, Any]:
@@ -725,17 +723,17 @@ class Agent:
         With K available arms, the propensity of arm a becomes f + (1 − K f)(h/K + s·[a is the control arm] +
         (1 − h − s) w_a), where w_a is the probability with which the agent would choose the arm without guardrails.
         `Decision.branch` says what made a decision. The agent learns from all rewards. `health` reports the lift over
-        `control` and `holdback`, from the decisions since one of the two was last changed.
+        `control` and `holdback`, from the decisions since `control` or `holdback` was last changed.
 
         Parameters
         ----------
         floor : float, default 0
             f, the smallest propensity of an available arm. At most 1/K.
         holdback : float, default 0
-            h, the share of the remaining decisions that are made uniformly at random.
+            h. Of the decisions that the floor does not make, the share h is made uniformly at random.
         control : pair of an arm and a float, optional
-            An active arm, and the share s of the remaining decisions that choose it. The arm cannot be retired while it
-            is the control arm, and must be available in every round.
+            An active arm and s. Of the decisions that the floor does not make, the share s plays this arm. The arm
+            cannot be retired while it is the control arm, and must be available in every round.
 
         Raises
         ------
@@ -757,7 +755,7 @@ class Agent:
         if guardrails == self.guardrails:
             return
         if self.policy.set_guardrails(guardrails, self._arms)[0]:
-            self._pending.branches.clear()  # these decisions were made with other shares
+            self._pending.branches.clear()  # the waiting decisions were made with other shares
 
     def health(self, *, sensors: Sequence[str] | None = None) -> Health:
         """Report the state of the stream, with a note for each problem.
@@ -772,7 +770,7 @@ class Agent:
         Returns
         -------
         Health
-            An answer to the question whether what is hidden matters, facts by name, notes and findings.
+            The answer to whether the hidden part of the context matters, facts by name, notes and findings.
 
         Examples
         --------
@@ -927,7 +925,7 @@ class Agent:
             What `save` would write.
         """
         added = {"added": self._added} if self._added else {}
-        # A file without guardrails in its state has none in its recipe, where "floor" could mean an option of `meb`.
+        # If the state has no guardrails, the recipe must have none: `load` would take "floor" for an option of `meb`.
         recipe = split_guardrails(self._recipe)[1] if self.policy.guardrails is None else self._recipe
         return saving.to_bytes(recipe | added, self.state(), small=small)
 
@@ -1012,7 +1010,7 @@ class Agent:
 
 @dataclass(eq=False)
 class _Copy:
-    """The owner of decisions that were not made."""
+    """The owner of a decision that `preview` returned and that was never made."""
 
     policy: Policy
     arms: tuple[Arm, ...]
@@ -1026,7 +1024,7 @@ class RecordedRounds:
     """The recorded history of one stream, checked before any round is replayed."""
 
     observations: Floats  # (n, k), NaN where missing
-    indices: Ints  # (n,), of the arms played, −1 without a decision
+    indices: Ints  # (n,), indices of the arms played; −1 in rounds without a decision
     rewards: Floats  # (n,), NaN where no reward was received
     contexts: Floats | None  # (n, d), for agents that decide on the true context
     propensities: Floats | None  # (n,)

@@ -51,7 +51,7 @@ from halfseen.reports.tables import Table
 from halfseen.validation import Bound, Integers, at_least, seed_number
 
 
-@cache  # because it is slow and needed for every agent that is made
+@cache  # because reading a signature is slow, and every agent that is made needs it
 def _signature(component: Callable[..., Any]) -> inspect.Signature:
     return inspect.signature(component, eval_str=True)
 
@@ -113,7 +113,7 @@ class CatalogueEntry:
         return None if self.chooser is Uniform else _FAMILY_LEARNERS.get(self.learner)
 
     def learner_for(self, options: Mapping[str, Any]) -> Callable[..., Learner]:
-        """Return the learner of an agent with these options, which depends on the family of the rewards."""
+        """Return the learner of an agent with these options. It depends on the option `reward_family`."""
         family_learner = self._family_learner
         if family_learner is None or options.get(FAMILY_OPTION, "gaussian") == "gaussian":
             return self.learner
@@ -121,7 +121,7 @@ class CatalogueEntry:
 
     @property
     def bounds(self) -> dict[str, Bound]:
-        """The bounds of the options, by name. `str` of a bound describes the values that the option may have."""
+        """The bounds of the options, by name. The `str` of a bound describes the values that the option may have."""
         found: dict[str, Bound] = {}
         for name, parameter in self.options.items():
             for bound in getattr(parameter.annotation, "__metadata__", ()):
@@ -333,7 +333,7 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]*")
 
 
 class Catalog(Mapping[str, Entry]):
-    """A mapping from names to agents of the catalogue, which is printed as a table."""
+    """A mapping from names to agents of the catalogue. It is printed as a table."""
 
     def __init__(self, entries: tuple[CatalogueEntry, ...]) -> None:
         self._entries: dict[str, Entry] = {entry.name: entry for entry in entries}
@@ -353,7 +353,7 @@ class Catalog(Mapping[str, Entry]):
         return len(self._entries)
 
     def add(self, entry: Entry) -> None:
-        """Add an agent of one's own, or replace it. The agents of the package cannot be replaced."""
+        """Add or replace a user-defined agent. The agents of the package cannot be replaced."""
         check_new_name(entry.name, _BUILT_IN, "agent")
         self._entries[entry.name] = entry
 
@@ -401,7 +401,7 @@ def catalog() -> Catalog:
 
 
 def component_entry(name: str) -> CatalogueEntry:
-    """Return an agent of the catalogue that has an estimator, a learner and a chooser, or raise if it has none."""
+    """Return an agent of the catalogue. Raise an error unless it has an estimator, a learner and a chooser."""
     entry = CATALOG[name]
     if isinstance(entry, PlainEntry):
         expected = "an agent with an estimator, a learner and a chooser, as fleets, streams and evaluations need it"
@@ -410,7 +410,7 @@ def component_entry(name: str) -> CatalogueEntry:
 
 
 def check_new_name(name: object, taken: Iterable[str], kind: str) -> None:
-    """Raise if a name cannot be registered. Options on the command line follow a colon and are separated by commas."""
+    """Raise an error if a name cannot be registered. Colons and commas have a meaning on the command line."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise invalid("name", "letters, digits, '.', '_' and '-', beginning with a letter", repr(name))
     if name in taken:
@@ -418,16 +418,17 @@ def check_new_name(name: object, taken: Iterable[str], kind: str) -> None:
 
 
 def is_triple(agent: object) -> bool:
-    """Return whether the value is meant as an estimator, a learner and a chooser."""
+    """Return whether the value is meant as a triple of an estimator, a learner and a chooser."""
     return isinstance(agent, tuple) and any(
         inspect.isclass(one) and issubclass(one, Estimator | Learner | Chooser) for one in agent
     )
 
 
 def catalogue_entry(agent: Any, name: str = "", **about: Any) -> Entry:
-    """Return the entry of an agent: a name of the catalogue, an entry, a triple of components, a class or a function.
+    """Return the catalogue entry of an agent.
 
-    `name` and `about` are fields of the new entry of a triple, a class or a function.
+    The agent is a name of the catalogue, an entry, a triple of components, a class or a function. For the last three, a
+    new entry is made with the fields `name` and `about`.
     """
     if isinstance(agent, CatalogueEntry | PlainEntry):
         return agent
@@ -453,8 +454,8 @@ class AgentSpec:
     Parameters
     ----------
     name : str, class, callable or tuple
-        The name of the agent in the catalogue, or an agent of one's own: a class or function that makes objects with
-        `decide` and `learn`, or a tuple of three classes, an estimator, a learner and a chooser.
+        The name of the agent in the catalogue, or a user-defined agent: a class or function that makes objects with
+        `decide` and `learn`, or a tuple of three classes (an estimator, a learner and a chooser).
     options : mapping, optional
         Options of the agent.
     label : str, optional
@@ -467,10 +468,10 @@ class AgentSpec:
     'ts-pco:width=0.5'
     """
 
-    name: Any  # a str once the object has been made
+    name: Any  # always a str after `__post_init__`
     options: Mapping[str, Any] = field(default_factory=dict)
     label: str = ""
-    # The entry of an agent of one's own. A process that plays this agent need not have registered it.
+    # The entry of a user-defined agent, so that another process can play the agent without registering it.
     _own: Entry | None = field(init=False, default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -487,17 +488,17 @@ class AgentSpec:
 
     @property
     def entry(self) -> Entry:
-        """The entry of the agent in the catalogue, or an entry like it for an agent of one's own."""
+        """The entry of the agent in the catalogue, or the entry that was made for a user-defined agent."""
         return CATALOG[self.name] if self._own is None else self._own
 
     @property
     def is_own(self) -> bool:
-        """Whether the agent is not part of the package."""
+        """Whether the agent is user-defined, which means not part of the package."""
         return self._own is not None
 
     @property
     def source_hash(self) -> str | None:
-        """A hash of the source code of an agent of one's own, None for other agents."""
+        """A hash of the source code of a user-defined agent. None for agents of the package."""
         if self._own is None:
             return None
         if isinstance(self._own, PlainEntry):
@@ -527,7 +528,7 @@ AgentLike = str | AgentSpec | Callable[..., Any] | tuple[type[Estimator], type[L
 
 
 def agent_spec(agent: Any) -> AgentSpec:
-    """Return the AgentSpec for a name ('emkf-ts'), a name with options ('emkf-ts:window=400') or an agent of one's own.
+    """Return the AgentSpec for a name ('emkf-ts'), a name with options ('emkf-ts:window=400') or a user-defined agent.
 
     An AgentSpec is returned unchanged.
     """
@@ -548,19 +549,19 @@ def register(
     source: str = "",
     defaults: Mapping[str, Any] | None = None,
 ) -> None:
-    """Add an agent of one's own to the catalogue, under which it can be used by name.
+    """Add a user-defined agent to the catalogue, so that it can be used by name.
 
     `hs.make`, `hs.run`, `hs.leaderboard` and `halfseen run --import` then accept the name. A triple of components can
-    also be used in fleets and evaluations. The registration is valid for this process. A name that was registered
-    before is replaced.
+    also be used in fleets and evaluations. The registration is valid for this process. It replaces an earlier
+    registration of the same name.
 
     Parameters
     ----------
     name : str
         The name: letters, digits, ".", "_" and "-". It must not be the name of an agent of the package.
     agent : class, callable or tuple
-        A class or function that makes objects with `decide` and `learn`, as in `run`, or a tuple of three classes, an
-        estimator, a learner and a chooser.
+        A class or function that makes objects with `decide` and `learn`, as in `run`, or a tuple of three classes (an
+        estimator, a learner and a chooser).
     summary, source : str, optional
         A description of the agent and where it is from, for tables. The default summary is the first line of the
         docstring.
@@ -574,8 +575,8 @@ def register(
     Raises
     ------
     HalfseenError
-        If the name is not valid or belongs to an agent of the package, if the agent is not valid, or if there is no
-        option of a name in `defaults`.
+        If the name is not valid or belongs to an agent of the package, if the agent is not valid, or if `defaults`
+        names an option that the agent does not have.
 
     Examples
     --------
@@ -624,11 +625,11 @@ def make(
         are dropped.
     **options
         Options of the agent, such as ``latent``, ``model``, ``window`` or ``width``.
-        ``halfseen.catalog()[name].options`` lists them, and ``.bounds`` the values that they may have. The guardrails
-        ``floor``, ``holdback`` and ``control`` are options of every agent, see `Agent.set_guardrails`. So is
-        ``budget``, a pair of an amount and a number of rounds: the costs of all decisions never exceed the amount, see
-        `Agent.decide`. With ``reward_family="binary"`` rewards are clicks or other numbers from 0 to 1, and with
-        ``"count"`` they are counts or other numbers of at least 0.
+        ``halfseen.catalog()[name].options`` lists them, and ``.bounds`` lists the values that they may have. The
+        guardrails ``floor``, ``holdback`` and ``control`` are options of every agent, see `Agent.set_guardrails`. Every
+        agent also has the option ``budget``, a pair of an amount and a number of rounds. The costs of all decisions
+        together never exceed the amount, see `Agent.decide`. With ``reward_family="binary"`` rewards are clicks or
+        other numbers from 0 to 1, and with ``"count"`` they are counts or other numbers of at least 0.
 
     Returns
     -------
@@ -679,7 +680,7 @@ def make_with_arms(
     options: Mapping[str, Any],
     added: Sequence[Mapping[str, Any]] = (),
 ) -> Agent:
-    """Make an agent without its guardrails, and add the arms that were `added` to it before it was saved."""
+    """Make an agent without guardrails, and add the arms that were `added` before the agent was saved."""
     entry = component_entry(name)
     names: list[Arm]
     if isinstance(arms, int | np.integer):

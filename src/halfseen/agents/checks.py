@@ -1,4 +1,4 @@
-"""Checks of the contract of an agent: what experiments, and for a triple of components also fleets, rely on."""
+"""Checks that an agent does what experiments require and, for a triple of components, what fleets require."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ _T = TypeVar("_T")
 PASSED, NO, ACCEPTED = "passed", "no", "accepted"
 _ROUNDS, _STREAMS = 60, 4
 _LONGEST = 2 * _ROUNDS  # rounds of the longest check
-_SEEDS, _LAGS = (7, 8, 9), (1, 3)  # of the check of late rewards
-_OTHERS, _PENALTY = 2 * _SEEDS, -10.0  # seeds of agents that learn the opposite, and the reward that they avoid
+_SEEDS, _LAGS = (7, 8, 9), (1, 3)  # seeds and lags (in rounds) of the check of late rewards
+_OTHERS, _PENALTY = 2 * _SEEDS, -10.0  # seeds of the agents that are punished, and the reward that punishes them
 _SHARED = (
     "expected the decisions of an agent that plays alone, got others after other agents had learnt (is state kept on "
     "the class, in a default argument or in the module?)"
 )
 _CLEAR = 0.7  # an agent prefers an arm if it plays the arm in at least this share of the second half of the rounds
-_DEPENDS = 0.2  # decisions depend on observations if others change at least this share of the arms
-_DRAWS, _SIGMAS = 4000, 5.0  # the frequencies of this many draws lie within this many standard errors
+_DEPENDS = 0.2  # decisions depend on observations if other observations change at least this share of arms
+_DRAWS, _SIGMAS = 4000, 5.0  # in this many draws, frequencies must lie within this many standard errors
 
 
 class _Skipped(Exception):
-    """Raised by a check of something that an agent need not be able to do. The message says what it cannot do."""
+    """Raised by a check of an optional ability that the agent lacks. The message says what the agent cannot do."""
 
 
 class _Undecided(Exception):
-    """Raised by a check that an agent neither passed nor failed. The message says what could not be told."""
+    """Raised by a check that neither passed nor failed. The message says what could not be found out."""
 
 
 def check_agent(agent: Any, *, observed: int = 3, arms: int = 4, **options: Any) -> Table:
-    """Check that an agent of one's own does what experiments rely on.
+    """Check that a user-defined agent does what experiments require.
 
     Parameters
     ----------
@@ -59,9 +59,10 @@ def check_agent(agent: Any, *, observed: int = 3, arms: int = 4, **options: Any)
     Returns
     -------
     Table
-        One row per check, with the result "passed" or, for something that an agent need not be able to do, "no" and
-        what it cannot do. "accepted" says that the agent takes late rewards or missing entries without an error, and
-        what its decisions did not show: an agent may learn too slowly for the few rounds of a check.
+        One row per check, with the result "passed", "no" or "accepted". "no" is followed by what the agent cannot do,
+        and is possible only for optional abilities. "accepted" means that the agent takes late rewards or missing
+        entries without an error, but that its decisions did not show whether it handles them well. An agent may learn
+        too slowly for the few rounds of a check.
 
     Raises
     ------
@@ -102,7 +103,7 @@ def check_agent(agent: Any, *, observed: int = 3, arms: int = 4, **options: Any)
     failures: list[str] = []
     for name, check in checks.items():
         if failures and (len(rows) == 1 or name.endswith("(optional)")):
-            break  # without valid arms no other check says anything, and without the required ones no optional one
+            break  # other checks need valid arms, and optional checks need all required checks to pass
         result = PASSED
         try:
             check()
@@ -173,8 +174,8 @@ class _PlainChecks:
     ) -> list[int]:
         """Play rounds and return the arms.
 
-        `rounds` has the observations and the reward of every arm. `arrive` says for the rewards of which rounds `learn`
-        is called in round t. `between` is called with t after `decide` and before `learn`.
+        `rounds` has the observations and the reward of every arm. `arrive(t)` returns the rounds whose rewards are
+        learnt in round t. `between(t)` is called after `decide` and before `learn`.
         """
         ys, rewards = rounds or self._ordinary
         played: list[int] = []
@@ -192,7 +193,7 @@ class _PlainChecks:
         return played
 
     def _arms_are_valid(self) -> None:
-        """Play with ordinary observations and rewards, with the number of rounds of the longest check."""
+        """Play with ordinary observations and rewards, for as many rounds as in the longest check."""
         self._play(self._make())
         self._changed = self._changed_by_observations(missing=False)
 
@@ -212,10 +213,11 @@ class _PlainChecks:
             raise AssertionError(f"expected {expected}, got another arm in round {at} of a second run")
 
     def _nothing_shared(self) -> None:
-        """Compare an agent that plays alone with others that play after and beside agents that learn the opposite.
+        """Check that an agent plays the same arms alone as after and beside other agents that learn the opposite.
 
-        The others are punished for the arms of the agent that plays alone. Shared state may be read or reset when an
-        agent is made, so one agent is made before the others learn and one after.
+        The other agents are punished when they play an arm that the agent played alone. Shared state may be read or
+        reset when an agent is made. So the check plays one agent that was made before the others learn, and one that is
+        made afterwards.
         """
         alone = self._play(self._make())
 
@@ -246,8 +248,8 @@ class _PlainChecks:
         """Find out whether rewards are learnt for the arms of their own rounds.
 
         One of two arms pays 1 and the other 0. An agent that prefers the better arm when rewards arrive at once is
-        expected to prefer it when they arrive a few rounds later. If the reward of a round is learnt for the arm of a
-        later round, an agent that tries the worse arm sees it paid for the better one.
+        expected to prefer it when they arrive a few rounds later. If an agent learnt the reward of a round for the arm
+        of a later round, it could learn the reward of the better arm for the worse arm.
         """
         self._try(lambda: self._play(self._make(), arrive=lambda t: range(t - 4, t + 1) if t % 5 == 0 else ()))
         late = [self._try(functools.partial(self._shares, lag, better)) for lag in _LAGS for better in (0, 1)]
@@ -273,8 +275,8 @@ class _PlainChecks:
     def _missing(self) -> None:
         """Find out whether decisions still depend on the observations after rounds with missing entries.
 
-        Two runs differ in the observations after these rounds alone. If this changes no arm, but changes many if the
-        entries are not missing, the agent no longer takes notice of what it observes.
+        Two runs differ only in the observations after these rounds. Suppose that both runs play the same arms, but that
+        many arms differ if no entries are missing. Then missing entries make the agent ignore its observations.
         """
         self._try(self._first_missing)
         changed_after_missing = self._try(lambda: self._changed_by_observations(missing=True))
@@ -284,7 +286,7 @@ class _PlainChecks:
             raise _Skipped("after rounds with missing entries, its decisions no longer depend on the observation")
 
     def _changed_by_observations(self, missing: bool) -> float:
-        """Return the share of arms that differ if the observations after some rounds have the opposite sign."""
+        """Return the share of arms that change if the sign of the observations in the last rounds is reversed."""
         return float(np.mean(self._after_missing(missing, 1.0) != self._after_missing(missing, -1.0)))
 
     def _first_missing(self) -> int:
@@ -294,9 +296,10 @@ class _PlainChecks:
         return decided_arm("decide", agent.decide(np.zeros(self._observed)), self._arms)[0]
 
     def _after_missing(self, missing: bool, sign: float) -> np.ndarray[Any, Any]:
-        """Play rounds, two in which entries may be missing, and rounds with observations of this sign.
+        """Play ordinary rounds, and then rounds with observations multiplied by `sign`. Return the arms of the latter.
 
-        Returns the arms of the last rounds, in which every arm pays nothing, so that runs differ in observations alone.
+        If `missing`, entries are missing in the last two ordinary rounds. Afterwards the rewards of all arms are 0, so
+        that runs with different signs differ only in their observations.
         """
         ys, rewards = (given.copy() for given in self._ordinary)
         if missing:
@@ -394,7 +397,7 @@ class _ComponentChecks:
             assert (played > 0).all(), "expected a probability above 0 for the arm that was chosen, got 0"
 
     def _frequencies(self) -> None:
-        """Compare the probabilities of many streams, which differ only in their keys, with the arms they choose."""
+        """Compare how often many streams choose each arm with its probability. Only the keys of the streams differ."""
         policy = self._build(_DRAWS)
         ys, rewards = _rounds(self._observed, self._arms, 8)
         for t, y in enumerate(ys):
@@ -415,7 +418,7 @@ class _ComponentChecks:
         )
 
     def _nothing_shared(self) -> None:
-        """Compare streams that play alone with others that play after streams that learn the opposite."""
+        """Check that streams play the same arms alone as after other streams that learn the opposite."""
         alone, early = self._play(self._build()), self._build()
         for _ in _OTHERS:
             other = self._build()
@@ -483,7 +486,7 @@ class _ComponentChecks:
 
 
 def _ignore(_: object) -> None:
-    """Take a value that is not needed."""
+    """Ignore the argument."""
 
 
 def _rounds(observed: int, arms: int, rounds: int = _ROUNDS) -> tuple[Floats, Floats]:

@@ -1,8 +1,8 @@
 """Costs of arms, and a budget for them (docs/mathematics.md, "Costs").
 
-With costs the chooser sees m_a − λ·cost_a in place of the predicted reward m_a. Without a budget costs are in units of
-reward and λ is 1. With a budget λ is the price of the budget in rewards: it rises while more is spent per round than
-the budget allows, and falls while less is spent.
+With costs the chooser uses m_a − λ·cost_a in place of the predicted reward m_a. Without a budget costs are in units of
+reward and λ is 1. With a budget λ is the price of the budget: the reward that one unit of cost must be worth. The price
+rises while more is spent per round than the budget allows, and falls while less is spent.
 """
 
 from __future__ import annotations
@@ -24,20 +24,21 @@ from halfseen.validation import LIMIT
 
 OPTION = "budget"  # an option of every agent
 MAX_HORIZON = 1_000_000_000
-# The logarithm of λ changes by STEP·(cost/allowance − 1)/√(n + STEP_ROUNDS) in round n, but by at most MAX_STEP.
+# After n rounds log `relative_price` changes by STEP·(cost/allowance − 1)/√(n + STEP_ROUNDS), but at most by MAX_STEP.
+# The allowance is the rest of the budget per remaining round.
 STEP, STEP_ROUNDS, MAX_STEP = 0.3, 100, 1.0
-MAX_PRICE = 1e6  # of the price of the budget and of its inverse, relative to its initial value
+MAX_PRICE = 1e6  # `relative_price` stays between 1/MAX_PRICE and MAX_PRICE
 
 
 def split_budget(options: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Return the budget among the options of an agent, None if there is none, and the other options."""
+    """Return the budget (None if there is none) and the other options, from all options of an agent."""
     return options.get(OPTION), {name: value for name, value in options.items() if name != OPTION}
 
 
 def check_costs(given: ArrayLike | Mapping[Arm, float], rows: int, arms: Sequence[Arm]) -> Floats:
     """Check the costs that a user has given and return them as an array (n, K).
 
-    They are a mapping from all arms to costs, a list in the order of `arms`, or an array with one such list per row.
+    `given` is a mapping from all arms to costs, a list in the order of `arms`, or an array with one such list per row.
     """
     argument, expected = "costs", f"{len(arms)} numbers from 0 to {LIMIT:g}, one per arm"
     if isinstance(given, Mapping):
@@ -63,7 +64,7 @@ class Budget:
     amount : float
         The most that all decisions together may cost.
     rounds : int
-        The number of rounds over which the amount is spread. Afterwards, what is left of it may still be spent.
+        The number of rounds over which the amount is spread. Afterwards, what is left may still be spent.
     """
 
     amount: float
@@ -88,9 +89,9 @@ class Budget:
 class StreamBudgets(Stateful):
     """What B streams have spent of their budgets, and the price of the budget in each stream.
 
-    The price λ is the product of `relative_price` and the standard deviation of the rewards divided by the allowance
-    per round, so that it has no unit to be tuned. `relative_price` is learnt by stochastic dual ascent on its
-    logarithm: the multiplicative updates of bandits with knapsacks (Badanidiyuru, Kleinberg & Slivkins 2013).
+    The price λ is the product of `relative_price` and the standard deviation of the rewards, divided by the amount of
+    the budget per round, so `relative_price` has no unit and needs no tuning. It is learnt by stochastic dual ascent on
+    its logarithm: the multiplicative updates of bandits with knapsacks (Badanidiyuru, Kleinberg & Slivkins 2013).
     """
 
     state_names = ("spent", "relative_price", "reward_counts", "reward_means", "reward_squares")
@@ -102,7 +103,7 @@ class StreamBudgets(Stateful):
         self.relative_price: Floats = np.ones(count)
         self.reward_counts: Ints = np.zeros(count, dtype=np.int64)
         self.reward_means: Floats = np.zeros(count)
-        self.reward_squares: Floats = np.zeros(count)  # of deviations from the mean
+        self.reward_squares: Floats = np.zeros(count)  # sums of squared deviations from the mean
 
     def prices(self, rows: Ints) -> Floats:
         """Return λ (n,), the reward that one unit of cost must be worth."""
@@ -113,8 +114,9 @@ class StreamBudgets(Stateful):
     def affordable(self, rows: Ints, rounds: Ints, costs: Floats, available: Mask) -> Mask:
         """Return the `available` arms (n, K) that the budget allows after `rounds` (n,) rounds.
 
-        An arm is left out if what it leaves of the budget would not pay for the cheapest arm in all remaining rounds.
-        If this leaves out all arms, those that can be paid now are returned. Raises an error if there are none.
+        An arm is left out if, after paying for it, the rest of the budget would not pay for the cheapest arm in all
+        remaining rounds. If no arm passes this test, the arms that can be paid for now are returned. Raises an error if
+        no arm can be paid for.
         """
         cheapest = np.where(available, costs, np.inf).min(axis=1)
         after = self.spent[rows, None] + costs
@@ -132,7 +134,7 @@ class StreamBudgets(Stateful):
         return np.maximum(self.budget.rounds - rounds, 1)
 
     def spend(self, rows: Ints, rounds: Ints, costs: Floats) -> None:
-        """Charge the costs (n,) of the arms played after `rounds` (n,) rounds, and change the price."""
+        """Charge the costs (n,) of the arms played after `rounds` (n,) rounds, and update the price."""
         allowance = np.maximum(self.budget.amount - self.spent[rows], 0.0) / self._rounds_left(rounds)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             excess = np.where(costs > 0.0, costs / allowance, 0.0) - 1.0
@@ -141,12 +143,12 @@ class StreamBudgets(Stateful):
         self.spent[rows] += costs
 
     def learn(self, rows: Ints, rewards: Floats) -> None:
-        """Count the rewards (n,), in the given order."""
+        """Add the rewards (n,) to the moments of the rewards, in the given order."""
         for part in distinct_batches(rows):
             add_rewards(self.reward_counts, self.reward_means, self.reward_squares, rows[part], rewards[part])
 
     def replace(self, rows: Ints, old: Floats, new: Floats) -> None:
-        """Replace rewards (n,) that were counted before."""
+        """Replace rewards (n,) that `learn` has added."""
         replace_rewards(self.reward_counts, self.reward_means, self.reward_squares, rows, old, new)
 
     def facts(self, row: int, rounds: int) -> dict[str, object]:

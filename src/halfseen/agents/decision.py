@@ -95,7 +95,7 @@ class Decision:
 
     @property
     def expected(self) -> Floats:
-        """The expected reward of every arm, before costs, in the order of `Agent.arms` when the decision was made.
+        """The expected reward of every arm, without its cost, in the order of `Agent.arms` when the decision was made.
 
         With the reward family "binary", these are probabilities.
         """
@@ -134,7 +134,7 @@ class Decision:
         Parameters
         ----------
         library : {"pandas", "polars", "pyarrow"}, optional
-            The library of the DataFrame. By default, the first of them that is installed.
+            The library of the DataFrame. By default, the first of these libraries that is installed.
 
         Returns
         -------
@@ -254,7 +254,7 @@ class Decisions:
 
     @property
     def branches(self) -> NDArray[Any] | None:
-        """What made each decision (n,), as `Decision.branch`. None if no guardrails are in force."""
+        """What made each decision (n,), in the words of `Decision.branch`. None if no guardrails are in force."""
         if not self._parts or self._parts[0].branches is None:
             return None
         marks = np.concatenate([part.branches for part in self._parts if part.branches is not None])
@@ -266,13 +266,13 @@ class Decisions:
         Parameters
         ----------
         library : {"pandas", "polars", "pyarrow"}, optional
-            The library of the DataFrame. By default, the first of them that is installed.
+            The library of the DataFrame. By default, the first of these libraries that is installed.
 
         Returns
         -------
         DataFrame
-            The columns are `decision` (the id), `stream`, `arm`, `expected` and `propensity` of that arm and, if
-            guardrails are in force, `branch`.
+            The columns are `decision` (the id), `stream`, `arm` (the chosen arm), `expected` and `propensity` (both of
+            the chosen arm) and, if guardrails are in force, `branch`.
 
         Raises
         ------

@@ -94,7 +94,7 @@ class Fleet:
         self._max_pending = int(max_pending)
         self._recipe = {key: value for key, value in template.recipe.items() if key != "seed"}
         self._arms, self._observed = Arms(template.arms), int(observed)
-        self._guardrails = template.guardrails if guards else None  # None if there never were any
+        self._guardrails = template.guardrails if guards else None  # None if the fleet never had guardrails
         self._policy = self._build(np.zeros((2, 2), dtype=np.uint64))  # two rows without streams
         self._registry = StreamRegistry()
         self._pending = FleetPending(self._max_pending, 2, self._policy.estimator.dimension)
@@ -286,7 +286,7 @@ class Fleet:
         Parameters
         ----------
         agent : Agent
-            An agent that was made with the same name, arms and options as this fleet. It is unchanged.
+            An agent that was made with the same name, arms and options as this fleet. The agent is unchanged.
         name : str, optional
             The name of the new stream.
 
@@ -324,7 +324,7 @@ class Fleet:
             raise invalid("agent", "an agent without provisional rewards", got)
         row = self._registry.free_rows(1)
         self._reserve_rows(row)
-        if self._guardrails is None and agent.policy.guardrails is not None:  # guardrails that were switched off
+        if self._guardrails is None and agent.policy.guardrails is not None:  # with all shares 0
             self._set_guardrails(agent.guardrails)
         key = stream_keys(agent.recipe["seed"])
         self._write_rows(row, key, self._build(key).state() | agent.policy.state())
@@ -480,8 +480,7 @@ class Fleet:
         DecisionError
             If a decision is unknown, already rewarded, too old or named twice.
         HalfseenError
-            If a reward is not a finite number or outside of the range of its family, or if the agent cannot learn from
-            it.
+            If a reward is not a finite number, is outside of the range of the reward family, or cannot be learnt.
 
         Examples
         --------

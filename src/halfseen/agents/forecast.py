@@ -31,7 +31,7 @@ _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(21)
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Forecast:
-    """Contexts and arm values of the next rounds. `Agent.forecast` makes it.
+    """A forecast of the contexts and arm values of the next rounds, made by `Agent.forecast`.
 
     Index j − 1 of every array belongs to j rounds ahead.
 
@@ -42,7 +42,7 @@ class Forecast:
     context_means : ndarray, shape (h, p)
         The expected context, in the coordinates of `Decision.context`.
     context_covs : ndarray, shape (h, p, p)
-        Its covariance.
+        The covariance of the context.
     expected : ndarray, shape (h, K)
         The expected reward of every arm.
     std : ndarray, shape (h, K)
@@ -78,7 +78,7 @@ class Forecast:
         return self._units.names
 
     def context_named(self, features: Sequence[str]) -> list[str]:
-        """Return `context_names` with the names of the observed features, if `features` has any."""
+        """Return `context_names` with its first names replaced by `features`, the names of the observed features."""
         return [*features, *self.context_names[len(features) :]]
 
     @property
@@ -153,7 +153,7 @@ class Forecast:
         Parameters
         ----------
         library : {"pandas", "polars", "pyarrow"}, optional
-            The library of the DataFrame. By default, the first of them that is installed.
+            The library of the DataFrame. By default, the first of these libraries that is installed.
 
         Returns
         -------
@@ -173,7 +173,7 @@ class Forecast:
     def plot(self, path: str | Path | None = None) -> Figure:
         """Plot contexts and expected rewards with 90 % intervals, and the probability that each arm is the best.
 
-        The context of `adaptive` is scaled: in standard deviations of the observations from their mean.
+        The context of `adaptive` is shown as a deviation from the mean of the observations, in standard deviations.
 
         Parameters
         ----------
@@ -251,7 +251,8 @@ def _predict(learner: Learner, features: Floats) -> tuple[Floats, Floats]:
 def _values(learner: Learner, means: Floats, roots: Floats) -> tuple[Floats, Floats]:
     """Return means and variances (h, K) of the values of all arms, for contexts with mean x̄ (h, p) and covariance LLᵀ.
 
-    A prediction is linear in the context and its variance is quadratic, so both follow exactly from x̄ and x̄ ± l_i.
+    A prediction is linear in the context, and its variance is quadratic. So both follow exactly from the values at x̄
+    and at x̄ ± l_i, where l_i are the columns of L.
     """
     centre, variance = _predict(learner, means)
     columns = roots.swapaxes(1, 2)
@@ -263,7 +264,7 @@ def _values(learner: Learner, means: Floats, roots: Floats) -> tuple[Floats, Flo
 
 
 def _on_reward_scale(link: Link, means: Floats, stds: Floats) -> tuple[Floats, Floats]:
-    """Return means and standard deviations (h, K) of rewards, for normal linear predictors."""
+    """Return means and standard deviations (h, K) of expected rewards whose linear predictors are normal."""
     values = link.mean(means[..., None] + stds[..., None] * _NODES)
     weights = _WEIGHTS / _WEIGHTS.sum()
     expected = values @ weights
@@ -273,8 +274,8 @@ def _on_reward_scale(link: Link, means: Floats, stds: Floats) -> tuple[Floats, F
 def _best_arm_probabilities(policy: Policy, means: Floats, roots: Floats) -> Floats:
     """Return the probability (h, K) that each active arm is the best.
 
-    Given the context, the arms are independent and the probability is exact. It is averaged over the same draws of a
-    standard normal vector for every round ahead.
+    Given the context, the arms are independent and the probability is exact. This probability is averaged over contexts
+    computed from draws of a standard normal vector, which are the same for every round ahead.
     """
     keys = np.repeat(policy.streams.keys, _PAIRS, axis=0)
     draws = normals(keys, np.arange(1, _PAIRS + 1), Purpose.FORECAST, max(roots.shape[2], 1))[:, : roots.shape[2]]

@@ -1,4 +1,4 @@
-"""Guardrails: shares of the decisions that are made without the chooser, and the rewards of each share."""
+"""Guardrails: shares of the decisions that are made without the chooser, and the rewards of these decisions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OPTIONS = ("floor", "holdback", "control")  # options of every agent
 Branch = Literal["chooser", "floor", "holdback", "control"]
 BRANCHES: tuple[Branch, ...] = get_args(Branch)  # the marks of decisions; a decision without a mark has −1
 CHOOSER, FLOOR, HOLDBACK, CONTROL = range(4)
-ENOUGH_REWARDS = 20  # of both branches, for a finding about their difference
+ENOUGH_REWARDS = 20  # a finding compares two branches only if each has at least this many rewards
 
 
 def split_guardrails(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -41,9 +41,9 @@ class Guardrails:
     floor : float
         f, the smallest propensity of an available arm, from 0 to 1/K.
     holdback : float
-        h, the share of the other decisions that are made uniformly at random.
+        h. Of the decisions that the floor does not make, the share h is made uniformly at random.
     control : pair of an arm and a float, optional
-        The control arm and s, the share of the other decisions that play it.
+        The control arm and s. Of the decisions that the floor does not make, the share s plays the control arm.
 
     Examples
     --------
@@ -93,7 +93,7 @@ class Guardrails:
         _check_arms(np.tile(self.shares, (n, 1)), np.full(n, control), active)
 
     def __bool__(self) -> bool:
-        """Whether any decision is made without the chooser."""
+        """Whether decisions can be made without the chooser."""
         return any(self.shares)
 
 
@@ -108,8 +108,8 @@ def _share(argument: str, value: object) -> float:
 class StreamGuardrails(Stateful):
     """The guardrails of B streams, and the rewards of the decisions of each branch.
 
-    The rewards are those of decisions since `holdback` or `control` was last changed. If decisions
-    made under different shares were pooled, the branches would contain different proportions of early and late ones.
+    Only decisions since the last change of `holdback` or `control` are included. If decisions made under different
+    shares were pooled, the branches would contain different proportions of early and late decisions.
     """
 
     state_names = ("shares", "control", "reward_counts", "reward_means", "reward_squares")
@@ -119,7 +119,7 @@ class StreamGuardrails(Stateful):
         self.control: Ints = np.zeros(streams.count, dtype=np.int64)  # the control arm; any arm if its share is 0
         self.reward_counts: Ints = np.zeros((streams.count, len(BRANCHES)), dtype=np.int64)
         self.reward_means: Floats = np.zeros((streams.count, len(BRANCHES)))
-        self.reward_squares: Floats = np.zeros((streams.count, len(BRANCHES)))  # of deviations from the mean
+        self.reward_squares: Floats = np.zeros((streams.count, len(BRANCHES)))  # sums of squared deviations
         self.in_force = False  # whether a decision of any stream is made without the chooser
 
     def set(self, guardrails: Guardrails, control: int) -> Mask:
@@ -149,14 +149,14 @@ class StreamGuardrails(Stateful):
         return all_floors, (1.0 - all_floors) * holdback, (1.0 - all_floors) * control
 
     def reserved(self, rows: Ints, available: Mask) -> Floats:
-        """Return the probability of each arm that does not depend on the chooser, (n, K)."""
+        """Return the part (n, K) of each arm's probability that does not depend on the chooser."""
         floor, holdback, control = self._parts(rows, available)
         reserved = ((floor + holdback) / available.sum(axis=1))[:, None] * available
         reserved[np.arange(len(rows)), self.control[rows]] += control
         return np.asarray(reserved)
 
     def _ends(self, rows: Ints, available: Mask) -> Floats:
-        """Return where the ranges (3, n) of a uniform number end that mean floor, holdback and control."""
+        """Return the upper ends (3, n) of the ranges of a uniform draw that mean floor, holdback and control."""
         floor, holdback, control = self._parts(rows, available)
         return np.stack([floor, floor + holdback, floor + holdback + control])
 
@@ -184,18 +184,18 @@ class StreamGuardrails(Stateful):
     # ------------------------------------------------------------------ rewards
 
     def learn(self, rows: Ints, branches: Ints, rewards: Floats) -> None:
-        """Count the rewards (n,) of decisions, in the given order."""
+        """Add the rewards (n,) of decisions to the moments of their branches, in the given order."""
         for part in distinct_batches(rows):
             marked = part[branches[part] >= 0]
             at = rows[marked], branches[marked]
             add_rewards(self.reward_counts, self.reward_means, self.reward_squares, at, rewards[marked])
 
     def replace(self, row: int, branch: int, old: float, new: float) -> None:
-        """Replace a reward that was counted before."""
+        """Replace a reward that `learn` has added."""
         replace_rewards(self.reward_counts, self.reward_means, self.reward_squares, (row, branch), old, new)
 
     def rewards(self, rows: Ints) -> list[RewardMoments]:
-        """Return the moments of the rewards of each branch in the streams `rows` together."""
+        """Return the moments of the rewards of each branch, pooled over the streams `rows`."""
         counts, means = self.reward_counts[rows], self.reward_means[rows]
         total = counts.sum(axis=0)
         mean = (counts * means).sum(axis=0) / np.maximum(total, 1)
@@ -204,7 +204,10 @@ class StreamGuardrails(Stateful):
         return [RewardMoments(*moments) for moments in zip(*columns, strict=True)]
 
     def report(self, rows: Ints, names: Sequence[Arm]) -> tuple[dict[str, object], tuple[Finding, ...]]:
-        """Return facts about the guardrails of the streams `rows`, whose arms are `names`, and their lifts."""
+        """Return facts about the guardrails of the streams `rows`, and findings about the lifts.
+
+        `names` are the names of the arms.
+        """
         if not len(rows):
             return {}, ()
         moments = self.rewards(rows)

@@ -17,7 +17,7 @@ from halfseen.errors import HalfseenError, SaveFileError, invalid
 from halfseen.estimators.adaptive.upgrade import upgrade_arrays
 
 T = TypeVar("T")
-_SQUARED = ("latent", "states", "lags")  # options d of agents whose state has at least d²/4 numbers
+_SQUARED = ("latent", "states", "lags")  # if such an option is d, the state has at least d²/4 numbers
 
 
 def load(path: str | Path) -> Agent | Fleet:
@@ -87,7 +87,7 @@ def _restored(
 
 
 def _with_rounds(state: dict[str, Any]) -> dict[str, Any]:
-    """Return the state with the arrays of rounds without a decision, of which there were none before version 0.3.0."""
+    """Return the state with the arrays of rounds without a decision, which files from before version 0.3.0 lack."""
     if "extra_rounds" in state or "rounds" not in state or "pending.ids" not in state:
         return state
     rounds = np.asarray(state["pending.ids"]) & ROUND_MASK  # the id of a decision in a fleet also has its stream
@@ -113,9 +113,10 @@ def _check_size(recipe: dict[str, Any], state: dict[str, Any]) -> None:
 
 
 def _renamed_options(recipe: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of an agent with the present names of its options.
+    """Return the arguments of an agent with the current names of its options.
 
-    Until version 0.2.0 `minimum_probability` of `meb` was called `floor`, which now is the name of a guardrail.
+    Until version 0.2.0 the option `minimum_probability` of `meb` was called `floor`, which is the name of a guardrail
+    in later versions.
     """
     if recipe.get("name") == "meb" and "floor" in recipe and "guardrails.shares" not in state:
         return {("minimum_probability" if name == "floor" else name): value for name, value in recipe.items()}

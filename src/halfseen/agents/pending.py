@@ -22,10 +22,10 @@ PROVISIONAL = "pending.provisional"  # the name of a state array that exists onl
 MARKS = "pending.branches"  # the name of a state array that exists only if decisions were made with guardrails
 _NO_PROVISIONAL = np.zeros((0, 4))  # columns: decision id, reward, noise variance, reward number
 
-ROUND_BITS = 32  # the lower bits of an id in a fleet are the round, the upper bits the number of the stream
+ROUND_BITS = 32  # in a fleet, the lower bits of an id are the round, and the upper bits are the number of the stream
 ROUND_MASK = (1 << ROUND_BITS) - 1
-MAX_ROUNDS = ROUND_MASK >> 1  # in a restored fleet, which leaves as many ids for further rounds
-_MAX_STEPS = 1_000  # rounds that are tried one by one when the oldest decision of a stream is searched
+MAX_ROUNDS = ROUND_MASK >> 1  # the largest round or stream number in a restored fleet; as many more are free
+_MAX_STEPS = 1_000  # rounds that are tried one by one when the oldest decision of a stream is searched for
 _DECISION_ARRAYS = ("ids", "rows", "rounds", "arms", "features", "branches")
 _NO_MARK = -1
 
@@ -33,7 +33,7 @@ PendingDecision = tuple[Ints, Ints, Floats]  # round, arm and features, each wit
 
 
 def check_features(features: Floats) -> None:
-    """Refuse infinite features in a state. Entries of the observation that are missing may be NaN in the features."""
+    """Refuse infinite features in a state. NaN is allowed, because features can contain missing observed entries."""
     check_finite("state 'pending.features'", features[~np.isnan(features)])
 
 
@@ -42,7 +42,7 @@ class HasProvisional(DecisionError):
 
 
 class ProvisionalReward(NamedTuple):
-    """A reward that a later reward may replace, with the data from `Learner.replacement_data` for replacing it."""
+    """A reward that a later reward may replace, with the result of `Learner.replacement_data` that replacing needs."""
 
     decision: PendingDecision
     value: float
@@ -60,10 +60,10 @@ class PendingDecisions:
     def __init__(self, max_pending: int, dimension: int) -> None:
         self._max_pending = at_least("max_pending", max_pending, 1)
         self._dimension = dimension
-        # None if the decision is in `provisional`. A dict would pass over all deleted keys to find the oldest key.
+        # None for a decision in `provisional`. A dict would step over all deleted keys to find the oldest one.
         self.waiting: OrderedDict[int, PendingDecision | None] = OrderedDict()
         self.provisional: dict[int, ProvisionalReward] = {}
-        self.branches: dict[int, int] = {}  # of the waiting decisions that were made with guardrails
+        self.branches: dict[int, int] = {}  # by id, the branch of each waiting decision that was made with guardrails
         self.decision_count = 0
         self.reward_count = 0
         self._last_rewarded = 0  # the number of decisions when the last reward was received
@@ -181,7 +181,7 @@ class PendingDecisions:
         } | optional
 
     def check(self, state: Mapping[str, NDArray[Any]], arms: int) -> None:
-        """Refuse arrays that `state` cannot have returned. The policy has checked `rounds`."""
+        """Refuse arrays that `state` cannot have returned. The policy has already checked `rounds`."""
         for name, mine in self.state().items():
             if name in (PROVISIONAL, MARKS):
                 continue
@@ -245,7 +245,10 @@ class PendingDecisions:
 
 
 def check_rounds(rounds: Ints, decisions: Ints, extra_rounds: ArrayLike) -> None:
-    """Refuse rounds of the estimator (n,) in which `decisions`, counted per stream, cannot have been made."""
+    """Raise an error unless the numbers `decisions` (n,), counted per stream, fit the estimator's `rounds` (n,).
+
+    The difference is the number of rounds without a decision up to then, which is at most `extra_rounds`.
+    """
     extra = rounds - decisions
     check_range("state 'pending.rounds'", extra, 0, extra_rounds)
 

@@ -22,10 +22,10 @@ _ROUNDING = 1e-6  # tolerance for the sum of propensities
 
 @dataclass(frozen=True)
 class PlainEntry:
-    """An agent of one's own: a class, or a function that returns objects, with the methods `decide` and `learn`.
+    """A user-defined agent: a class, or a function that returns objects, with the methods `decide` and `learn`.
 
-    `factory` is called once per stream. Of the keyword arguments `observed`, `arms`, `seed` and `rounds`, it is given
-    those that it names. All its other parameters are options.
+    `factory` is called once per stream. It receives the keyword arguments `observed`, `arms`, `seed` and `rounds` if it
+    has parameters of these names. All its other parameters are options.
     """
 
     name: str
@@ -54,7 +54,7 @@ class PlainEntry:
 
     @property
     def components(self) -> tuple[str, str, str]:
-        """The names of the components, "–" for each, because a plain agent has none."""
+        """Three dashes in place of the names of the components, because a plain agent has no components."""
         return ("–", "–", "–")
 
     @property
@@ -65,7 +65,7 @@ class PlainEntry:
 
     @property
     def bounds(self) -> dict[str, Bound]:
-        """The bounds of the options. There are none: the class checks its own options."""
+        """The bounds of the options: none, because the class checks its own options."""
         return {}
 
     @property
@@ -89,7 +89,7 @@ class PlainEntry:
         """Do nothing, because the class checks its own options."""
 
     def check_required(self, options: Mapping[str, Any]) -> None:
-        """Refuse options in which a required one is missing."""
+        """Raise an error if a required option is missing."""
         for name in self.required:
             if name not in options:
                 given = f"The arguments that halfseen passes are {', '.join(GIVEN[:-1])} and {GIVEN[-1]}."
@@ -107,7 +107,7 @@ class PlainEntry:
 
 
 def check_methods(name: str, agent: Any) -> None:
-    """Raise unless a class or an object has the methods of an agent."""
+    """Raise an error unless a class or an object has the methods of an agent."""
     for method in METHODS:
         if not callable(getattr(agent, method, None)):
             kind = agent.__name__ if inspect.isclass(agent) else type(agent).__name__
@@ -125,7 +125,7 @@ def factory_name(factory: Any) -> str:
 
 
 def decided_arm(where: str, decision: Any, arms: int) -> tuple[int, Floats | None]:
-    """Return the arm that `decide` returned, as a number, and the propensities of all arms if there are any.
+    """Return the number of the arm that `decide` returned, and the propensities of all arms (None if there are none).
 
     A decision is a number, or an object with the attribute `arm` and, optionally, `propensities`.
     """

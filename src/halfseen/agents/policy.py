@@ -58,13 +58,13 @@ class Policy(Stateful):
         self.streams, self.estimator, self.learner, self.chooser = streams, estimator, learner, chooser
         self.guardrails: StreamGuardrails | None = None
         self.budgets = None if budget is None else StreamBudgets(streams, budget)
-        self.rounds: Ints = np.zeros(streams.count, dtype=np.int64)  # with a decision
-        # Rounds of the estimator without a decision: those of `elapsed` and those that were only observed.
+        self.rounds: Ints = np.zeros(streams.count, dtype=np.int64)  # rounds with a decision
+        # Rounds without a decision, which `elapsed` skipped or which were only observed. The estimator counts them too.
         self.extra_rounds: Ints = np.zeros(streams.count, dtype=np.int64)
         self._any_extra = False
         self.all_rows: Ints = np.arange(streams.count)
         self.active: Mask = np.ones((streams.count, streams.arms), dtype=np.bool_)  # arms that are not retired
-        # The number of rounds in which each entry of the observation was missing: in total, and in a row until now.
+        # The number of rounds in which each entry of the observation was missing: in total, and since it was last seen.
         self.missing_counts: Ints = np.zeros((streams.count, streams.observed), dtype=np.int64)
         self.missing_streaks: Ints = np.zeros((streams.count, streams.observed), dtype=np.int64)
         self._any_missing = False
@@ -81,7 +81,7 @@ class Policy(Stateful):
         )
         self._fused_distribution = chooser.draw_distribution if fused else None
         self._distribution = self._fused_distribution  # None: score and pick in two steps
-        self.guarded = False  # whether guardrails are in force, which takes two steps
+        self.guarded = False  # whether guardrails are in force; then scoring and picking are two steps
         # Features that do not depend on rewards can be computed for many rounds ahead.
         features_ignore_rewards = not (
             self._updates_from_rewards or self._refits or _overrides(estimator, "bind_learner")
@@ -98,7 +98,7 @@ class Policy(Stateful):
     def check_costs(
         self, given: ArrayLike | Mapping[Arm, float] | None, rows: int, arms: Sequence[Arm]
     ) -> Floats | None:
-        """Check the costs of a user and return them as an array (n, K), or None if none are given."""
+        """Check the costs that a user has given and return them as an array (n, K), or None if none are given."""
         if given is not None:
             return check_costs(given, rows, arms)
         if self.budgets is not None:
@@ -106,7 +106,7 @@ class Policy(Stateful):
         return None
 
     def check_affordable(self, rows: Ints, costs: Floats, available: Mask | None = None) -> Mask:
-        """Return the available arms (n, K) that the budget allows. Raise an error if there is a stream without any."""
+        """Return the available arms (n, K) that the budget allows. Raise an error if it allows none in some stream."""
         available = self.active[rows] if available is None else available
         if self.budgets is None:
             return available
@@ -119,10 +119,10 @@ class Policy(Stateful):
     def check_contexts(
         self, argument: str, given: ArrayLike | None, count: int, agent: str, per: str = "stream"
     ) -> Floats | None:
-        """Check the true contexts of a user and return them as an array (n, d), or None if the agent needs none.
+        """Check the true contexts that a user has given. Return an array (n, d), or None if the agent needs none.
 
-        `argument` is "context" for one vector, or "contexts" for a table with one row `per` stream or round. Error
-        messages call the agent `agent`.
+        `argument` is "context" for one vector, or "contexts" for a table with one row `per` stream or round. `agent` is
+        the name of the agent in error messages.
         """
         if not self.estimator.reveals_context:
             if given is not None:
@@ -147,10 +147,11 @@ class Policy(Stateful):
         elapsed: Ints | None = None,
         decides: bool = True,
     ) -> tuple[Ints, Ints, Floats]:
-        """Start the next round of `rows`, or of all streams, with y_t (n, k), `elapsed` (n,) steps after the last.
+        """Start the next round of `rows`, or of all streams, with the observations y_t (n, k).
 
-        Returns rows, rounds and features. The rounds are those of the estimator. If `decides` is false, the round is
-        not counted as one with a decision.
+        `elapsed` (n,) is the number of steps since the last round, 1 by default. If `decides` is false, the round is
+        not counted as a round with a decision. Returns rows, rounds and features, where the number of the
+        round includes rounds without a decision.
         """
         rows = self.all_rows if rows is None else rows
         if not decides and self.estimator.reveals_context:  # the observation says nothing about later contexts
@@ -183,7 +184,7 @@ class Policy(Stateful):
             due = self.estimator.due_for_refit(rows)
             if len(due):
                 self.estimator.refit(due, self.learner)
-                refitted = np.isin(rows, due)  # the learner now uses the new model, so the features must use it too
+                refitted = np.isin(rows, due)  # the features must use the new model, as the learner does
                 features[refitted] = self.estimator.features_of(rows[refitted], rounds[refitted], features[refitted])
         return rows, rounds, self._contiguous_features(features, len(rows)) if self._checks_arrays else features
 
@@ -209,7 +210,7 @@ class Policy(Stateful):
     def _look_again(
         self, rows: Ints, observations: Floats, rounds: Ints, again: Mask, contexts: Floats | None
     ) -> Floats:
-        """Process observations of which those marked in `again` (n,) are second ones of the same moment."""
+        """Process observations. Those marked in `again` (n,) belong to the moment of the stream's previous round."""
         features = np.empty((len(rows), self.estimator.dimension))
         revealed = None if contexts is None else contexts[again]
         features[again] = self.estimator.look_again(rows[again], observations[again], rounds[again], revealed)
@@ -232,7 +233,7 @@ class Policy(Stateful):
     ) -> Choices:
         """Observe y_t (n, k) and choose an arm for every stream in `rows`.
 
-        `costs` (n, K) are those of the arms, and `elapsed` (n,) the steps since the last round, 1 by default.
+        `costs` (n, K) are the costs of the arms. `elapsed` (n,) are the steps since the last round, 1 by default.
         """
         rows = self.all_rows if rows is None else rows
         if available is None:
@@ -284,9 +285,9 @@ class Policy(Stateful):
 
         Returns the arms (B, n), the rewards (B, n) and the features (B, n, p).
 
-        The result equals, bit for bit, that of calling `decide` and `learn` for each y_t of `observations` (n, B, k) in
-        turn. Returns None and changes nothing if a component needs the rewards before the next decision, or
-        if an observation will be refused.
+        The result equals, bit for bit, the result of calling `decide` and `learn` for each y_t of `observations`
+        (n, B, k) in turn. Returns None and changes nothing if a component needs the rewards before the next decision,
+        or if an observation would be refused.
         """
         count, rounds, decisions = len(observations), self.rounds + self.extra_rounds + 1, self.rounds + 1
         if not self._plays_many_rounds or self._distribution is None or self.budgets is not None:
@@ -328,8 +329,8 @@ class Policy(Stateful):
         Afterwards the state is the same as if `decide` had chosen these arms. The returned choices describe what this
         policy would have done. If `scored` is False, the choices contain only rounds, arms and features, which is
         faster. `propensities` (n,) are the probabilities with which the arms were chosen. If a learner needs them and
-        they are not given, the probabilities of this policy are used. `branches` (n,) are the marks of the decisions,
-        and `costs` (n, K) the costs of all arms.
+        they are not given, the probabilities of this policy are used. `branches` (n,) are the branches of the
+        decisions, and `costs` (n, K) are the costs of all arms.
         """
         rows, rounds, features = self.observe(observations, contexts=contexts, elapsed=elapsed)
         if available is None:
@@ -374,7 +375,7 @@ class Policy(Stateful):
         )  # fmt: skip
 
     def _record_propensity(self, choices: Choices) -> None:
-        """Store the probability of the arm played in the last feature, where `learn` finds it later."""
+        """Store the probability of the played arm as the last feature, from which `learn` reads it later."""
         propensities = self.propensities(choices)
         choices.features[:, -1] = propensities[np.arange(len(propensities)), choices.arms]
 
@@ -389,7 +390,7 @@ class Policy(Stateful):
         return np.asarray(choices.reserved + remaining * weights)
 
     def learn(self, rounds: Ints, features: Floats, arms: Ints, rewards: Floats, *, rows: Ints | None = None) -> None:
-        """Learn rewards (n,) of the arms (n,) played in `rounds` (n,) on features (n, p). The rewards may be late."""
+        """Learn rewards (n,) of `arms` (n,), played in `rounds` (n,) with `features` (n, p). They may be late."""
         rows = self.all_rows if rows is None else rows
         if not self._updates_from_rewards:
             self.learner.learn(rows, features, arms, rewards)
@@ -404,7 +405,7 @@ class Policy(Stateful):
     def learn_many(self, rows: Ints, rounds: Ints, features: Floats, arms: Ints, rewards: Floats) -> None:
         """Learn either all of the rewards or, if one is refused, none. A stream may have several rewards.
 
-        The result equals one call of `learn` per reward, in the given order.
+        The result equals that of one call of `learn` per reward, in the given order.
         """
         touched = np.unique(rows) if self.learner.may_refuse(features) else None
         before = None if touched is None else self.state(touched)
@@ -476,8 +477,8 @@ class Policy(Stateful):
     def set_guardrails(self, guardrails: Guardrails, arms: Arms, *, active: Mask | None = None) -> Mask:
         """Change the guardrails of all streams.
 
-        `active` (n, K) are the arms that can be chosen, by default those of all streams. Returns the streams (B,) in
-        which the rewards of each branch are counted from now on.
+        `active` (n, K) are the arms that can be chosen, by default the active arms of all streams. Returns a mask (B,)
+        of the streams in which the counts of rewards per branch restart at 0.
         """
         control = 0 if guardrails.control is None else arms.index("control", guardrails.control[0])
         guardrails.check_arms(control, self.active if active is None else active)
@@ -545,7 +546,7 @@ class Policy(Stateful):
         super().check(state, count)
         all_rounds = {"rounds": np.asarray(state["rounds"]) + np.asarray(state["extra_rounds"])}
         for prefix, part in (("learner", self.learner), ("estimator", self.estimator)):
-            # The estimator may compare its state with that of the learner, whose arrays keep their prefix.
+            # The estimator may compare its state with the arrays of the learner, which keep the prefix "learner.".
             part.check(state | all_rounds | _part_of_state(prefix, state), count)
         if guardrails := _part_of_state("guardrails", state):
             own = {name: state[name] for name in ("rounds", "active")}

@@ -26,13 +26,13 @@ from halfseen.models.linear_gaussian import LinearGaussianModel
 from halfseen.reports.files import write_atomically
 
 AGENT_KIND, FLEET_KIND, VERSION = "halfseen agent", "halfseen fleet", 4
-OLDEST = 2  # the oldest save version that can be read; `loading` adds the arrays that it does not have
+OLDEST = 2  # the oldest save version that can be read; `loading` adds the arrays that this version lacks
 _HEADER = "header.json"
 _MODEL_FIELDS = ("transition", "process_cov", "observation_cov", "observation", "initial_mean", "initial_cov")
 # Bytes into which one byte of a file may expand. Files are written at the lowest level of compression, at which zeros
 # shrink to 1/229 of their size.
 _MAX_EXPANSION, _SMALL = 300, 1 << 20
-_ARRAY_KINDS = "biufUS"  # kinds of dtypes of the arrays that are saved
+_ARRAY_KINDS = "biufUS"  # the dtype kinds that saved arrays can have
 # What zipfile, zlib, json and NumPy raise for files that are not what they claim to be.
 _FAULTS = (
     zipfile.BadZipFile, zlib.error, struct.error, LookupError, ValueError, TypeError, EOFError, AttributeError,
@@ -155,7 +155,7 @@ class _Archive:
         return header
 
     def array(self, name: str) -> Any:
-        """Return an array. Its shape is compared with the number of bytes before memory is allocated for it."""
+        """Return an array. Its shape is compared with the number of bytes before memory is allocated for the array."""
         content = self._content(name)
         file = io.BytesIO(content)
         version = np.lib.format.read_magic(file)

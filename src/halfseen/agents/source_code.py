@@ -1,4 +1,4 @@
-"""The source code of classes and functions that users define, as part of the key of saved results."""
+"""Hashes of the source code of user-defined classes and functions. The keys of saved results contain these hashes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-_UNKNOWN = f"unknown source code {uuid.uuid4()}"  # equal within this process only, so that nothing else is taken for it
+_UNKNOWN = f"unknown source code {uuid.uuid4()}"  # differs in every process, so that no other code has the same hash
 
 
 def source_hash_of(thing: Any) -> str:
-    """Return a hash of the file that defines a class or a function, or of its own lines if there is no such file."""
+    """Return a hash of the file that defines a class or a function, or of only its own lines if there is no file."""
     if isinstance(thing, functools.partial):
         arguments = repr((thing.args, sorted(thing.keywords.items())))
         return hashlib.sha256((source_hash_of(thing.func) + arguments).encode()).hexdigest()[:16]

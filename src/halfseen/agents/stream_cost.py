@@ -2,9 +2,9 @@
 
 The letters are those of docs/mathematics.md: k observed features, K arms, features of length p, contexts of dimension
 d, n rounds. Memory is counted after so many rounds that histories are full. Work is counted in floating-point
-operations, for the most expensive round and the most expensive identification. A processor core does about 1e9 of them
-per second. In a stored history, filters are assumed to converge within SETTLING rounds, as they do if no entry is
-missing.
+operations, for the most expensive round and the most expensive identification. A processor core does about 1e9
+operations per second. When a stored history is filtered, the filter is assumed to converge within SETTLING rounds, as
+it does if no entry is missing.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class StreamCost(NamedTuple):
 
 class _EstimatorCost(NamedTuple):
     features: int  # p
-    numbers: float  # in memory
+    numbers: float  # stored in memory
     decision: float = 0.0  # operations
     identification: float = 0.0  # operations
 
@@ -59,7 +59,8 @@ class _EstimatorCost(NamedTuple):
 def stream_cost(name: str, observed: int, arms: int, options: Mapping[str, Any], max_pending: int) -> StreamCost:
     """Estimate the cost of one stream of a catalogued agent.
 
-    The options must be within their bounds. Options that `make` will refuse for another reason count as their default.
+    The options must be within their bounds. An option that `make` would refuse for another reason is replaced by its
+    default.
     """
     entry = component_entry(name)
     values = {option: parameter.default for option, parameter in entry.options.items()}
@@ -151,14 +152,14 @@ def _hmm(k: int, K: int, options: Mapping[str, Any]) -> _EstimatorCost:
 
 def _latent_states(k: int, K: int, options: Mapping[str, Any]) -> _EstimatorCost:
     S, n = max((1, *_shape(options["state_transition"])[-1:])), _integer(options["memory"], 1)
-    # A late reward changes all later beliefs. The time per belief is mostly that of calling NumPy.
+    # A late reward changes all later beliefs. The time per belief is mostly the overhead of calling NumPy.
     return _EstimatorCost(S, 2 * n * S + S * S, n * (30 * S * S + 5e4))
 
 
 def _adaptive(k: int, K: int, options: Mapping[str, Any]) -> _EstimatorCost:
     latent, n = options["latent"], _integer(options["history"], 1)
     regular = candidate_dimensions(k) if isinstance(latent, str) else (max(k, latent),)
-    candidates = len(regular) + len(NOISY_STEPS) + len(SLOW_STEPS) + 1  # the last one is the level
+    candidates = len(regular) + len(NOISY_STEPS) + len(SLOW_STEPS) + 1  # the last one is a random walk
     d = max(regular)
     p = d + 1
     squares = sum(one * one for one in regular) + (len(NOISY_STEPS) + len(SLOW_STEPS) + 1) * d * d
@@ -211,7 +212,7 @@ def _measurement_error(p: int, K: int) -> tuple[float, float]:
 
 
 def _calibrated(p: int, K: int) -> tuple[float, float]:
-    return K * (2 * p * p + 5 * p + 3) + 5 * p * p, 12 * K * p * p  # also under the other origin
+    return K * (2 * p * p + 5 * p + 3) + 5 * p * p, 12 * K * p * p  # with the second fit, under another origin
 
 
 _LEARNERS: dict[Callable[..., Any], Callable[[int, int], tuple[float, float]]] = {

@@ -19,7 +19,7 @@ MOST_SUGGESTED = 20  # an error message suggests a name only if there are at mos
 class StreamRegistry:
     """Maps numbers and names of streams to rows.
 
-    Rows are reused but numbers are not, so `numbers` is always increasing.
+    Rows of removed streams are reused, but numbers are not, so `numbers` is always increasing.
     """
 
     def __init__(self) -> None:

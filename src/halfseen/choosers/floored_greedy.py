@@ -19,7 +19,7 @@ class FlooredGreedy(Sampled):
     Each of the K available arms has probability p, except the arm with the highest predicted reward, which has
     probability 1 − (K−1)p. If several arms have the highest prediction, they share the remaining probability equally.
     p is never larger than 1/K, so the first round is uniform if p decays. Propensities that are bounded away from 0 let
-    a learner weigh rewards by their inverse, as `MeasurementError` does.
+    a learner weigh rewards by inverse propensities, as `MeasurementError` does.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
-"""Choices by scores on the scale of rewards that are clicks or counts (docs/mathematics.md, "Costs").
+"""Choices by scores on the scale of the rewards, for clicks and counts (docs/mathematics.md, "Costs").
 
-The score of arm a is μ(η_a + spread_a·ζ_a) − penalty_a: the draw ζ_a is made on the linear predictor η_a, and the
-penalty is subtracted from the expected reward μ of the draw. Without penalties the order of the arms would be that of
-their linear predictors, because μ is increasing.
+The score of arm a is μ(η_a + spread_a·ζ_a) − penalty_a: the random part spread_a·ζ_a is added to the linear predictor
+η_a, and the penalty is subtracted from the expected reward μ of the sum. Without penalties the arms would have the same
+order as their random linear predictors, because μ is increasing.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from halfseen.kernels.choice import HALF_NORMAL, POINT
 from halfseen.kernels.random import Floats, Ints
 
 _REACH = 8.5  # standard deviations beyond which the tail of a normal distribution (1e-17) is ignored
-_EDGES = np.array([-_REACH, -6.0, -4.0, -2.5, -1.0, 0.0, 1.0, 2.5, 4.0, 6.0, _REACH])  # of quadrature panels
+_EDGES = np.array([-_REACH, -6.0, -4.0, -2.5, -1.0, 0.0, 1.0, 2.5, 4.0, 6.0, _REACH])  # edges of quadrature panels
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
 
 
 def pick(
     link: Link, means: Floats, spreads: Floats, distribution: int, noise: Floats, penalties: Floats, available: Mask
 ) -> Ints:
-    """Return the available arm with the highest score in every row (n,). Ties are broken by the larger noise.
+    """Return the available arm with the highest score in every row (n,). The arm with the larger noise wins a tie.
 
     means, spreads, noise, penalties and available are (n, K).
     """
@@ -67,7 +67,7 @@ class _Row(NamedTuple):
     def probabilities(self) -> Floats:
         """Return the probability that each arm has the highest score.
 
-        Arms whose spread is 0 have a fixed score. The best of these scores is a floor: no other arm wins below it.
+        Arms whose spread is 0 have a fixed score. The highest fixed score is a floor: no arm wins with a lower score.
         """
         random = np.flatnonzero(self.spreads > 0.0).tolist()
         scores = _scores(self.link, self.means, self.penalties)

@@ -76,7 +76,7 @@ class Command(TyperCommand):
         return _without_flag_types(super().get_params(ctx))
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command. If it does not know an agent or a world, mention --import unless it was given."""
+        """Run the command. If an agent or a world is unknown, the error mentions --import, unless it was given."""
         try:
             return super().invoke(ctx)
         except UnknownName as error:
@@ -118,7 +118,7 @@ def global_options(
 
 
 def import_modules(given: Sequence[str] | None) -> None:
-    """Import modules, each given by its name or as a file. The folder of a file is added to the path of modules."""
+    """Import modules, each given by its name or as a file. The folder of a file is added to `sys.path`."""
     for one in given or ():
         path = Path(one)
         is_file = path.suffix == ".py"
@@ -185,7 +185,7 @@ def split_numbers(argument: str, given: Sequence[str]) -> list[float]:
 
 
 def _is_log(log: str, got: str) -> HalfseenError:
-    """Return the error for a log of decisions where a table with the rewards of all arms is needed."""
+    """Return the error for a log of decisions that was given in place of a table with the rewards of all arms."""
     return InvalidInput(
         f"world: expected a world, or a table with the reward of every arm in every row, got '{log}', {got}, which is "
         f"a log of decisions. To study a log: halfseen study {log}"

@@ -34,7 +34,7 @@ def describe_size(plan: Experiment) -> str:
 
 
 def play_map(plan: MapPlan, jobs: int | None, cluster: str | None, out: Path) -> ClaimMap:
-    """Play a map of the paper's claims and save its slices in `out`, from which an interrupted run continues."""
+    """Play a map of the paper's claims and save its slices in `out`. A repeated run continues from these slices."""
     from halfseen.experiments import claim_map
     from halfseen.experiments.cache import SliceStore
     from halfseen.experiments.run import SLICES
@@ -49,7 +49,7 @@ def play_map(plan: MapPlan, jobs: int | None, cluster: str | None, out: Path) ->
                 interruption.written[0] = (
                     f"{now.done} of {now.total} slices are saved in {out}. To continue, run {command}."
                 )
-            show(now._replace(others=0))  # the folder also contains the slices of the figure
+            show(now._replace(others=0))  # the other slices in the folder belong to the figure
 
         return claim_map.play_map(
             plan, jobs=processes(jobs, cluster), cluster=cluster, store=SliceStore(out / SLICES), progress=update

@@ -9,6 +9,6 @@ written: list[str] = [NOTHING_WRITTEN]  # one message, which a running command m
 
 
 def handle(number: int, _: object) -> None:
-    """Record the signal and raise `KeyboardInterrupt`, which interrupted code may convert to another exception."""
+    """Record the signal and raise `KeyboardInterrupt`. The interrupted code may turn it into another exception."""
     signals.append(number)
     raise KeyboardInterrupt

@@ -45,7 +45,7 @@ def import_journal(
     file: Annotated[Path, typer.Argument(help="A file of events from `halfseen export`.", exists=True, dir_okay=False)],
     database: Database = "halfseen.db",
 ) -> None:
-    """Import all streams of a file into a database, or none if any of them exists there or has invalid events."""
+    """Import all streams of a file into a database. If a stream exists there or has invalid events, import none."""
     try:
         from halfseen.journal.transfer import import_streams, read_events
         from halfseen.service.engine.imported_stream import Importer

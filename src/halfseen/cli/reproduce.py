@@ -80,7 +80,7 @@ def reproduce(
 
 
 def play_maps(plan: MapPlan, long: bool, jobs: int | None, cluster: str | None, out: Path) -> list[dict[str, Any]]:
-    """Play the map and, with `long`, its cells in which a claim holds with more rounds. Return their summaries."""
+    """Play the map. With `long`, repeat the cells in which a claim holds, with more rounds. Return the summaries."""
     from halfseen.experiments.claim_map import LONGER, long_plan
 
     first = play_map(plan, jobs, cluster, out)

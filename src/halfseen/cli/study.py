@@ -76,7 +76,7 @@ def study(
     ),
     modules: Import = None,
 ) -> None:
-    """Say from logged decisions whether what is hidden matters, what would have earned most, and what to do next."""
+    """Tell from logged decisions whether hidden context matters, what would have earned most, and what to do next."""
     from halfseen.experiments.study import JOURNAL
     from halfseen.experiments.study import study as study_log
     from halfseen.experiments.study_journal import check_journal

@@ -35,7 +35,7 @@ _LINE_SECONDS = 30.0  # time between two lines of progress if stderr is not a te
 class ProgressBar(NamedTuple):
     """The functions of a progress bar."""
 
-    update: Callable[[int, int], None]  # called with the stream-rounds done and the total
+    update: Callable[[int, int], None]  # called with the rounds played so far in all streams, and their total
     print_line: Callable[[str], None]  # prints a line above the bar
 
 
@@ -185,7 +185,7 @@ def print_map(summary: Mapping[str, Any]) -> None:
 
 
 def print_findings(examination: Examination) -> None:
-    """Print the answer, the table, one sentence per finding, the worst findings first, and the terms used."""
+    """Print the answer, the table, one sentence per finding (the worst first), and the meaning of the terms."""
     from halfseen.diagnostics.health import terms
 
     _print_note("", examination.answer)
@@ -200,7 +200,7 @@ def print_findings(examination: Examination) -> None:
 
 
 def print_evaluation(evaluation: Evaluation) -> None:
-    """Print the table and then the warnings."""
+    """Print the table, the lifts and the warnings."""
     print_table(evaluation.table(), "Reward per round", optional=_OPTIONAL_POLICY_COLUMNS, numeric=True)
     for lift in evaluation.lifts:
         _print_note("- ", f"lift over {lift.baseline}: {lift.shown}, {lift.sentence}")
@@ -209,7 +209,7 @@ def print_evaluation(evaluation: Evaluation) -> None:
 
 
 def print_study(study: Study) -> None:
-    """Print the four answers, the table of policies, the notes on it, facts about the log and the terms used."""
+    """Print the four answers, the table of policies with its notes, facts about the log, and the meaning of terms."""
     from rich.console import Console
     from rich.text import Text
 

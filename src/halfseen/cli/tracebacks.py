@@ -16,7 +16,7 @@ def own_traceback(error: BaseException) -> str | None:
 
     The last lines are the exception and its notes.
     """
-    in_worker = getattr(error.__cause__, "tb", None)  # an exception in another process has its traceback as text
+    in_worker = getattr(error.__cause__, "tb", None)  # the traceback of an error in another process, as text
     text = "".join(traceback.format_exception(error)) if in_worker is None else in_worker.strip('\n"') + "\n"
     if not any(_is_own(file) for file in _FRAME.findall(text)):
         return None

@@ -25,40 +25,40 @@ from halfseen.kernels.adaptive import (
 from halfseen.kernels.evidence import arm_sums, first_hyperparameters, fit_arms
 from halfseen.kernels.random import Floats, Ints
 
-COLD_ITERATIONS, WARM_ITERATIONS = 60, 20  # of EM on the evidence, without and with hyperparameters to start from
+COLD_ITERATIONS, WARM_ITERATIONS = 60, 20  # the most iterations of EM, without and with hyperparameters to start from
 TOLERANCE = 1e-2  # relative change of the hyperparameters at which the iterations stop
-HYPERPARAMETERS = (  # the state arrays that a fit of the model determines
+HYPERPARAMETERS = (  # the state arrays that a refit determines and that `Agent.model` returns
     "latent_dims", "noise_var", "prior_cov", "baseline", "smooth_cov", "reward_origin", "fitted", "pooled_noise_var",
     "through_zero", "has_other", "other_shift", "other_noise_var", "other_prior_cov", "other_baseline",
     "other_pooled_noise_var",
 )  # fmt: skip
-LEAST_LEAD = -10.0  # nats of evidence at a fit below which the other origin is given up until the next fit
-WILD_RATIO = (FREEDOM + LIMIT) / WILD - FREEDOM  # squared standardised errors above this have a weight below WILD
-MARGINAL_RATIO = 30.0  # robust standard deviations from the median at which a reward is wild before the first fit
+LEAST_LEAD = -10.0  # in nats; at a fit, the other origin is dropped unless its lead is above this
+WILD_RATIO = (FREEDOM + LIMIT) / WILD - FREEDOM  # squared standardised error at which the weight of a reward is WILD
+MARGINAL_RATIO = 30.0  # before the first fit, a reward this many robust standard deviations from the median is wild
 MIN_RESIDUAL_SHARE = 1e-3  # lower bound of (s − cᵀCc)/s in the leave-one-out formula
 
 
-MIN_VALUES = 7  # values up to which none is called wild
-NO_LEAD = -1e9  # where there is no other origin
+MIN_VALUES = 7  # among at most this many values, none is called wild
+NO_LEAD = -1e9  # the lead in a stream without another origin
 
 
 def most_wild(count: int) -> int:
-    """Return the largest number of wild values among `count`. If more values are far from the others, none is wild."""
+    """Return how many of `count` values are wild at most. If more values are far from the rest, none is wild."""
     return max(2, count // 2000) if count > MIN_VALUES else 0
 
 
 class ArmFit(NamedTuple):
     """The posterior of the arms of one stream, with its hyperparameters."""
 
-    mean: Floats  # (K, p) of the arm parameters
-    cov: Floats  # (K, p, p) of the arm parameters
-    noise: Floats  # (K,) variance of the rewards
-    prior: Floats  # (p, p) covariance of the prior
-    baseline: float  # mean of the intercept in the prior, relative to `origin`
-    pooled: float  # noise variance of an arm without rewards
+    mean: Floats  # (K, p), posterior means of the arm parameters
+    cov: Floats  # (K, p, p), posterior covariances of the arm parameters
+    noise: Floats  # (K,), noise variances of the rewards
+    prior: Floats  # (p, p), covariance of the prior
+    baseline: float  # prior mean of the intercept, relative to `origin`
+    pooled: float  # noise variance assumed for an arm without rewards
     origin: float  # subtracted from all rewards
     evidence: float  # log p(rewards | features)
-    moment: Floats  # (p, p) mean of ccᵀ over the rewards
+    moment: Floats  # (p, p), mean of ccᵀ over the rounds with a reward
 
     def is_finite(self) -> bool:
         """Return whether all numbers are finite. Extreme features and rewards can make a fit impossible."""
@@ -79,14 +79,14 @@ def fit_rewards(
 
     Rewards that are missing are NaN. The hyperparameters are estimated, starting from those of `start`. If
     `fixed_hyperparameters` is true, the hyperparameters of `start` are used unchanged. The first reward is subtracted
-    from all rewards, so that a large mean does not cost precision, unless `through_zero` says that expected rewards are
-    0 where the context is 0.
+    from all rewards, so that a large mean does not cost precision. Nothing is subtracted if `through_zero`: expected
+    rewards are then 0 where the context is 0.
     """
     p = features.shape[1]
     rewarded = np.flatnonzero(~np.isnan(rewards))
     origin = float(rewards[rewarded[0]]) if len(rewarded) and not through_zero else 0.0
     rewards = rewards - origin
-    # Products of extreme rewards would overflow. Dividing by a power of two does not change any digit.
+    # Products of extreme rewards would overflow. Dividing by a power of two changes no digit.
     unit = float(np.ldexp(1.0, int(np.frexp(np.nanmax(np.abs(rewards), initial=0.0))[1])))
     rewards = rewards / unit
     G, h = np.zeros((count, p, p)), np.zeros((count, p))
@@ -112,7 +112,7 @@ def fit_rewards(
 
 @dataclass(frozen=True)
 class RewardHistory:
-    """The rewards in the history of a stream, which serve to compare candidates for its contexts."""
+    """The rewards in the history of a stream, used to compare candidate estimates of its contexts."""
 
     arms: Ints  # (n,)
     rewards: Floats  # (n,) NaN where there is none
@@ -155,12 +155,12 @@ class Calibrated(Learner):
     posterior of its arm with fixed hyperparameters. Before the first fit, all arms have the same prediction.
 
     If `through_zero`, expected rewards are 0 at the origin of the contexts, and there is no intercept. The arms may
-    also be fitted under another origin of contexts and rewards (`other_mean`, ...), in the same coordinates. While the
-    likelihood of that origin is not much lower, its `lead` being above VOTE, an arm is scored by the more optimistic of
-    the two posteriors.
+    also be fitted under another origin of contexts and rewards. This second posterior (`other_mean`, ...) is stored in
+    the coordinates of the first. `lead` is the log likelihood ratio of the other origin to the origin in use. While it
+    is above VOTE, an arm is scored by the more optimistic of the two posteriors.
 
-    A reward far from its prediction is learnt with a weight (`kernels.adaptive.weight`). The prediction is that of the
-    last fit, so that the order of later rewards does not matter.
+    A reward far from its prediction is learnt with a reduced weight (`kernels.adaptive.weight`). The weight depends on
+    the prediction of the last fit, so that the order of later rewards does not matter.
 
     Streams may have models of different dimension d. The matrices of a stream are stored without gaps at the start of
     its row of a flat array, which is wide enough for the largest possible d.
@@ -184,25 +184,26 @@ class Calibrated(Learner):
         self.noise_var = np.ones((count, self.arms))
         self.prior_cov = np.zeros((count, width * width))  # Λ
         self.baseline = np.zeros(count)  # the intercept of θ_0
-        self.smooth_cov = np.zeros((count, width * width))  # P̄, covariance of the contexts that the last fit used
+        self.smooth_cov = np.zeros((count, width * width))  # P̄, covariance of the context estimates in the last fit
         self.belief_cov = np.zeros((count, width * width))  # P, covariance of the current belief about the context
         self.reward_counts = np.zeros((count, self.arms), dtype=np.int64)
-        self.reward_origin = np.zeros(count)  # subtracted from all rewards since the last fit
+        self.reward_origin = np.zeros(count)  # set by each fit and subtracted from all rewards
         self.fitted = np.zeros(count, dtype=np.bool_)
         self.pooled_noise_var = np.ones(count)  # noise variance of an arm without rewards
-        self.second_moment = np.zeros((count, width * width))  # mean of ccᵀ over the rewards of the last fit
+        self.second_moment = np.zeros((count, width * width))  # mean of ccᵀ over the rewarded rounds of the last fit
         self.rewards_at_fit = np.zeros(count, dtype=np.int64)  # number of rewards at the time of the last fit
-        self.fit_mean = self.mean.copy()  # of the last fit
+        self.fit_mean = self.mean.copy()  # `mean` at the last fit
         self.fit_var = self.mean.copy()  # the diagonals of `cov` at the last fit
         self.wild_rewards = np.zeros(count, dtype=np.int64)  # rewards with a weight below WILD
         self.through_zero = np.zeros(count, dtype=np.bool_)
         self.has_other = np.zeros(count, dtype=np.bool_)  # whether the arms are also fitted under another origin
         self.other_mean, self.other_cov = self.mean.copy(), self.cov.copy()
-        self.other_shift = np.zeros((count, streams.observed))  # from the origin of the contexts to the other one
+        # Added to the observed contexts, this shift makes them relative to the other origin.
+        self.other_shift = np.zeros((count, streams.observed))
         self.other_noise_var = np.ones((count, self.arms))
         self.other_prior_cov, self.other_baseline = self.prior_cov.copy(), np.zeros(count)
         self.other_pooled_noise_var = np.ones(count)
-        self.lead = np.full(count, NO_LEAD)  # log likelihood ratio of the other origin to the one in force
+        self.lead = np.full(count, NO_LEAD)  # log likelihood ratio of the other origin to the one in use
         self._reset_to_prior(np.arange(count))
 
     def _reset_to_prior(self, rows: Ints) -> None:
@@ -219,7 +220,7 @@ class Calibrated(Learner):
             self.drop_other(b)
 
     def drop_other(self, row: int) -> None:
-        """Forget the arms under the other origin."""
+        """Drop the fit of the arms under the other origin."""
         self.has_other[row], self.lead[row], self.other_noise_var[row] = False, NO_LEAD, 1.0
         for array in (self.other_mean, self.other_cov, self.other_shift, self.other_prior_cov, self.other_baseline):
             array[row] = 0.0
@@ -271,7 +272,10 @@ class Calibrated(Learner):
         return False
 
     def replacement_data(self, rows: Ints, arms: Ints) -> Floats:
-        """Return noise variances and numbers of rewards. Before the first fit the variance is infinite."""
+        """Return the noise variance (infinite before the first fit) and the number of each reward.
+
+        The rewards of all arms of a stream are numbered together, from 1.
+        """
         variances = np.empty(len(rows))
         noise_of_played(
             rows, arms, self.latent_dims, self.slopes, self.noise_var, self.smooth_cov, self.belief_cov, variances
@@ -296,10 +300,11 @@ class Calibrated(Learner):
         )  # fmt: skip
 
     def without_wild(self, row: int, features: Floats, arms: Ints, rewards: Floats) -> Floats:
-        """Return the rewards (n,) of a history with NaN in place of those that a fit must not use.
+        """Return the rewards (n,) of a history with NaN in place of rewards that a fit must not use.
 
-        These are rewards far from the predictions of the last fit, on features (n, p), or far from the median before
-        the first fit. If many rewards are far, nothing is wrong with them: rewards have heavy tails or have changed.
+        A fit must not use rewards far from the predictions of the last fit for features (n, p). Before the first fit,
+        these are the rewards far from the median. If many rewards are far, all are kept: the rewards then have heavy
+        tails or have changed.
         """
         given = np.flatnonzero(~np.isnan(rewards))
         if len(given) == 0:
@@ -366,12 +371,12 @@ class Calibrated(Learner):
         return found if found.is_finite() else None
 
     def reward_history(self, arms: Ints, rewards: Floats) -> RewardHistory:
-        """Return the rewards (n,) of a history, to compare candidates for its contexts."""
+        """Return the rewards (n,) of a history, to compare candidate estimates of its contexts."""
         return RewardHistory(arms, rewards, self.arms)
 
     @staticmethod
     def _start(p: int, row: int, noise: Floats, prior: Floats, baseline: Floats) -> ArmFit:
-        """Return hyperparameters of stream `row` from which a fit starts. The baseline is relative to 0."""
+        """Return hyperparameters of stream `row` from which a fit starts, with the origin 0."""
         empty = np.empty((0,))
         prior = prior[row, : p * p].reshape(p, p).copy()
         return ArmFit(empty, empty, noise[row].copy(), prior, float(baseline[row]), 0.0, 0.0, 0.0, empty)
@@ -389,10 +394,10 @@ class Calibrated(Learner):
         warm: bool = False,
         fixed_hyperparameters: bool = False,
     ) -> None:
-        """Fit the arms of stream `row` under another origin as well, after `use_fit` of the fit that is in force.
+        """Fit the arms of stream `row` under another origin as well, after `use_fit` of the fit `in_force`.
 
-        `shift` (k,) is added to the observed contexts in `features` (n, p), which are those of the fit in force. The
-        posterior is converted to the coordinates of the fit in force: θᵀ(c + shift) is linear in c too.
+        `features` (n, p) are the features of the fit in force. `shift` (k,) is added to the observed contexts in them.
+        The posterior is converted to the coordinates of the fit in force, because θᵀ(c + shift) is linear in c too.
         """
         start = None
         if warm and self.has_other[row]:
@@ -433,10 +438,10 @@ class Calibrated(Learner):
     def update_context(
         self, rows: Ints, positions: Ints, arms: Ints, rewards: Floats, x: Floats, shift: Floats, raw: Mask
     ) -> None:
-        """Update beliefs with mean x (B, d) from rewards, as measurements of the contexts of their rounds.
+        """Update the beliefs about contexts, whose means are x (B, d), with rewards as measurements of the contexts.
 
-        The rewards are at `positions` (n,) of the history `arms` and `rewards` (B, H). Streams whose context is the
-        `raw` observation (B,) are left out.
+        The rewards are at `positions` (n,) of the history `arms` and `rewards` (B, H). Streams marked in `raw` (B,) are
+        left out, because the raw observation is their context.
         """
         update_context(
             rows, positions, arms, rewards, self.reward_origin, self.latent_dims, self.mean, self.cov, self.fit_mean,

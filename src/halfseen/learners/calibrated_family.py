@@ -36,10 +36,10 @@ from halfseen.learners.generalised_linear import FAMILIES
 from halfseen.learners.links import LINKS
 from halfseen.validation import REWARD_RANGES, Words
 
-NEWTON_STEPS, HALVINGS = 25, 8  # of the search for the mode after the last step of EM
-CONVERGED = 1e-8  # change of the log posterior at which this search stops
-MIN_EIGENVALUE = 1e-14  # of a precision matrix with unit diagonal
-MAX_PARAMETER = 1e3  # of an arm; larger ones would not change any expected reward of scaled contexts
+NEWTON_STEPS, HALVINGS = 25, 8  # the most Newton steps after EM, and the most reductions of one step
+CONVERGED = 1e-8  # gain in log posterior below which the Newton steps after EM stop
+MIN_EIGENVALUE = 1e-14  # smallest eigenvalue of a precision matrix with unit diagonal
+MAX_PARAMETER = 1e3  # largest parameter of an arm; in scaled contexts, larger ones change no expected reward
 
 
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # a result that is not finite is not used
@@ -55,9 +55,9 @@ def fit_family(
 ) -> ArmFit:
     """Compute the Laplace approximation of the posterior of `count` arms, as `fit_rewards` does for Gaussian rewards.
 
-    The prior of the parameters is θ_a ~ N((b, 0, ..), Λ), where Λ is ρ for the intercept and a matrix for the slopes.
-    Each iteration is a step of Newton's method (iteratively reweighted least squares) and one of EM on b and Λ. The
-    last ones are steps of Newton's method alone, until it converges. The evidence is that of Laplace:
+    The prior of the parameters is θ_a ~ N((b, 0, ..), Λ), where Λ is block-diagonal: a variance for the intercept and a
+    matrix for the slopes. Each iteration takes a Newton step (iteratively reweighted least squares) and then an EM step
+    on b and Λ. Afterwards, Newton steps alone are taken until they converge. The evidence is Laplace's approximation
     Σ_a log p(r | m_a) + log N(m_a | (b, 0, ..), Λ) + ½ log |2π C_a|, without constants.
     """
     p = features.shape[1]
@@ -86,7 +86,7 @@ def fit_family(
         return np.append(baseline, np.zeros(p - 1))
 
     def newton(at: Floats) -> tuple[Floats, Floats, float, Floats]:
-        """Return the parameters after one step, their covariances before it, the gain, and the likelihoods."""
+        """Return the parameters after a step, the largest gain of an arm, and covariances and likelihoods before it."""
         G, h, likelihoods, height = posterior(at)
         cov = _inverse(G + precision)
         target = np.einsum("aij,aj->ai", cov, h + precision @ mean_of_prior())
@@ -145,15 +145,15 @@ def _inverse(precision: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class FamilyRewardHistory(RewardHistory):
-    """The clicks or counts in the history of a stream, which serve to compare candidates for its contexts."""
+    """The clicks or counts in the history of a stream, used to compare candidate estimates of its contexts."""
 
     family: int = 0
 
     def evidence(self, features: Floats, *, through_zero: bool = False) -> float:
         """Return the Laplace approximation of log p(rewards | features) for features (n, p).
 
-        It is −inf if `through_zero`: η = 0 at the origin would mean that clicks have the rate ½ there or counts the
-        mean 1, which the units of the contexts do not suggest.
+        It is −inf if `through_zero`. At the origin of the contexts, η would then be 0: clicks would have rate ½ there,
+        or counts the mean 1. There is no reason to expect this.
         """
         if through_zero:
             return -np.inf
@@ -163,7 +163,8 @@ class FamilyRewardHistory(RewardHistory):
     def leave_one_out_error(self, features: Floats, query: Floats, *, through_zero: bool = False) -> float:
         """Return the mean squared error of predicting each reward from all other rewards.
 
-        As for numbers, with the noise variance 1/w and the working residual (r − μ)/w of each reward.
+        The formula is that of `RewardHistory`, with the noise variance 1/w and the working residual (r − μ)/w of each
+        reward, where w is its weight in iteratively reweighted least squares.
         """
         found = fit_family(self.family, features, self.arms, self.rewards, self.arm_count)
         rewarded = ~np.isnan(self.rewards)
@@ -182,12 +183,12 @@ class FamilyRewardHistory(RewardHistory):
 
 
 class CalibratedFamily(Calibrated):
-    """Generalised linear regression, one per arm, with an estimated prior: the learner of `adaptive` for families.
+    """Generalised linear regression, one per arm, with an estimated prior, for clicks and counts in `adaptive`.
 
     The expected reward is μ(η) with η = θ_aᵀc, as in `GeneralisedLinear`, and θ_a ~ N(θ_0, Λ) as in `Calibrated`. A fit
-    to the stored history is the Laplace approximation at the mode of the posterior, and its evidence compares models
-    (`fit_family`). Between fits, each reward updates the posterior of its arm as in `GeneralisedLinear`, with the
-    uncertainty of the context as a part of the variance of η.
+    to the stored history is the Laplace approximation at the mode of the posterior, and its evidence is used to compare
+    models (`fit_family`). Between fits, each reward updates the posterior of its arm as in `GeneralisedLinear`. The
+    uncertainty of the context is then a part of the variance of η.
 
     Parameters
     ----------
@@ -206,14 +207,14 @@ class CalibratedFamily(Calibrated):
         self._family, self.reward_range = FAMILIES.index(reward_family), REWARD_RANGES[reward_family]
         self.link = LINKS[reward_family]
         super().__init__(streams, dimension)
-        # Sums of expected rewards, of rewards and of predicted variances, without the first rewards of an arm.
+        # Sums of expected rewards, rewards and predicted variances, without the first FIRST_CHECKED rewards of an arm.
         self.calibration = np.zeros((streams.count, streams.arms, 3))
 
     def noise(self, rows: Ints, features: Floats) -> Floats:
         """Return 1/w + max(mᵀPm − mᵀP̄m, 0), the noise variance of a reward on the scale of η.
 
-        P is the covariance of the belief about the context. The slopes m were fitted to contexts of the covariance P̄,
-        which made them smaller.
+        P is the covariance of the belief about the context. The slopes m were fitted to context estimates with the
+        covariance P̄. This uncertainty made the slopes smaller, so the noise includes only the excess of mᵀPm over mᵀP̄m.
         """
         means, _ = self.score(rows, features)
         present, smoothed = (self._context_variances(rows, cov) for cov in (self.belief_cov, self.smooth_cov))
@@ -227,7 +228,7 @@ class CalibratedFamily(Calibrated):
         return variances
 
     def expected_rewards(self, choices: Choices) -> Floats:
-        """Return expected rewards that allow for the uncertainty of the context, as far as a fit does not."""
+        """Return expected rewards that allow for the uncertainty of the context beyond what the fit allows for."""
         assert choices.noise_variances is not None
         own = np.zeros_like(choices.means)
         working_noise(self._family, choices.means, own)
@@ -253,14 +254,14 @@ class CalibratedFamily(Calibrated):
         return False
 
     def replacement_data(self, rows: Ints, arms: Ints) -> Floats:
-        """Return 1, or infinity before the first fit, and the number of the next reward of each arm."""
+        """Return 1 (infinity before the first fit) and the number of the next reward, counted from 1 per arm."""
         learnt = np.where(self.fitted[rows], 1.0, np.inf)
         return np.column_stack([learnt, self.reward_counts[rows, arms] + 1.0])
 
     def replace_rewards(
         self, rows: Ints, features: Floats, arms: Ints, old_rewards: Floats, rewards: Floats, replacement_data: Floats
     ) -> None:
-        """Replace rewards by one step of Newton's method, m += Cc(r_new − r_old). The next fit makes it exact."""
+        """Replace rewards by one Newton step, m += Cc(r_new − r_old). The next fit replaces them exactly."""
         fitted = self.fitted[rows]
         learnt, numbers = replacement_data[fitted].T
         rows, features, arms, changes = rows[fitted], features[fitted], arms[fitted], (rewards - old_rewards)[fitted]
@@ -269,7 +270,7 @@ class CalibratedFamily(Calibrated):
         np.add.at(self.calibration[:, :, 1], (rows[checked], arms[checked]), changes[checked])
 
     def without_wild(self, row: int, features: Floats, arms: Ints, rewards: Floats) -> Floats:
-        """Return the rewards unchanged. Clicks are 0 to 1, and counts are expected to have a long tail."""
+        """Return the rewards unchanged. Clicks are within 0 and 1, and counts are expected to have a long tail."""
         return rewards
 
     def fit(
@@ -283,7 +284,7 @@ class CalibratedFamily(Calibrated):
         fixed_hyperparameters: bool = False,
         through_zero: bool = False,
     ) -> ArmFit | None:
-        """Fit the arms of stream `row`, as `Calibrated.fit`. There is always an intercept."""
+        """Fit the arms of stream `row`, as `Calibrated.fit` does, but always with an intercept."""
         if np.isnan(rewards).all():
             return None
         start = None
@@ -310,7 +311,7 @@ class CalibratedFamily(Calibrated):
         warm: bool = False,
         fixed_hyperparameters: bool = False,
     ) -> None:
-        """Drop the other origin: 0 in the units of the user has no meaning for linear predictors."""
+        """Drop the other origin: 0 in the units of the user has no special meaning for linear predictors."""
         self.drop_other(row)
 
     def reward_history(self, arms: Ints, rewards: Floats) -> RewardHistory:
@@ -329,7 +330,7 @@ class CalibratedFamily(Calibrated):
         self.calibration = np.pad(self.calibration, ((0, 0), (0, 1), (0, 0)))
 
     def checked_rewards(self, rows: Ints) -> tuple[Ints, Floats]:
-        """Return the number (K,) of rewards of `rows` in the sums of `calibration`, at most, and these sums (K, 3)."""
+        """Return an upper bound (K,) of the rewards of `rows` in the sums of `calibration`, and these sums (K, 3)."""
         counts = np.maximum(self.reward_counts[rows] - FIRST_CHECKED, 0).sum(axis=0)
         return counts, self.calibration[rows].sum(axis=0)
 

@@ -25,7 +25,7 @@ from halfseen.validation import REWARD_RANGES, Numbers, Words, positive
 
 FAMILIES = tuple(REWARD_RANGES)  # in the order of GAUSSIAN, BINARY and COUNT of the kernels
 INTERCEPT_VAR = 1.0  # prior variance of the intercept
-MAX_SLOPE_VAR = 1.0  # that is assumed where the base rate is computed
+MAX_SLOPE_VAR = 1.0  # upper limit of the slopes' part of the prior variance of η, for the base rate only
 
 
 class GeneralisedLinear(Ridge):
@@ -36,15 +36,16 @@ class GeneralisedLinear(Ridge):
     Poisson distribution). The learner stores N(m_a, C_a). For a reward r, with η = mᵀ(1, c) and q = (1, c)ᵀC(1, c), it
     finds the mode z of the posterior of the linear predictor, and then m += C(1, c)(r − μ(z)) and
     C −= w C(1, c)(1, c)ᵀC/(1 + wq), where w is the curvature of −log p(r | z) at the mode. For "gaussian" this is
-    exact. Unlike that of `Ridge`, the covariance is not in units of a noise variance, because the family determines the
-    variance of the rewards.
+    exact. In `Ridge` the covariance is in units of the noise variance. Here it is not, because the family determines
+    the variance of the rewards.
 
     The prior of the p slopes is N(0, I/(λp)): for features of variance 1, the slopes contribute 1/λ to the prior
-    variance of η, whatever p is. The prior of the intercepts is N(b, 1), where b follows the base rate: the expected
-    reward of an arm without rewards is the mean reward of all arms so far. For "gaussian" b is 0.
+    variance of η, whatever p is. The prior of the intercepts is N(b, 1). b is set so that the expected reward of an arm
+    without rewards is the base rate: the mean of all rewards of the stream so far and of one more reward, which is ½
+    for "binary" and 1 for "count". For "gaussian" b is 0.
 
-    Arms are scored by the linear predictor. `expected_rewards` are on the scale of the rewards: the mean of σ(η) over
-    the posterior of η for "binary" and that of exp(η) for "count".
+    Arms are scored by the linear predictor. `expected_rewards` are on the scale of the rewards: the mean of μ(η) over
+    the posterior of η.
 
     Parameters
     ----------
@@ -81,8 +82,8 @@ class GeneralisedLinear(Ridge):
         self.reward_totals = np.zeros(streams.count)
         self.baseline = np.full(streams.count, base_rate(self._family, self._prior_var, 0.0, 0.0))
         self.mean[:, :, 0] = self.baseline[:, None]  # the prior mean of the intercepts
-        # Sums of expected rewards, of rewards and of predicted variances, without the first rewards of an arm. They are
-        # 0 for "gaussian", which does not determine the variance.
+        # Sums of expected rewards, rewards and predicted variances, without the first FIRST_CHECKED rewards of an arm.
+        # They are 0 for "gaussian", because this family does not determine the variance.
         self.calibration = np.zeros((streams.count, streams.arms, 3))
 
     def _prior(self, count: int, arms: int, dimension: int) -> tuple[Floats, Floats, Floats]:
@@ -135,7 +136,7 @@ class GeneralisedLinear(Ridge):
             raise self._refusal(features[refused])
 
     def may_refuse(self, features: Floats) -> bool:
-        """Return whether `learn` may refuse features that are too large, as `Ridge.may_refuse`."""
+        """Return whether `learn` may refuse features because they are too large, as `Ridge.may_refuse` does."""
         largest = np.einsum("ij,ij->i", features, features).max(initial=0.0) * self._slope_var
         return not largest + INTERCEPT_VAR <= 0.1 * MAX_REDUCTION
 
@@ -184,8 +185,8 @@ class QuasiLikelihood(GeneralisedLinear):
     with M_a = Λ + Σ (1, c)(1, c)ᵀ over the rounds of the arm, whatever their rewards were.
 
     Filippi et al. have one parameter vector for all arms, and maximise the quasi-likelihood anew in every round. Here
-    every arm has parameters of its own, Λ is the prior precision of `GeneralisedLinear`, so that the maximum exists
-    from the first round on, and the maximum is followed reward by reward, as `GeneralisedLinear` does it.
+    every arm has its own parameters. Λ is the prior precision of `GeneralisedLinear`, so that the maximum exists from
+    the first round on. The estimate is updated reward by reward, as in `GeneralisedLinear`.
 
     Parameters
     ----------

@@ -19,11 +19,11 @@ class MeasurementError(Learner):
 
     Least squares on y = x + noise estimates arm parameters that are too small, because E[yyᵀ] is E[xxᵀ] plus the
     covariance Σ of the noise. This learner subtracts the noise: θ_a = (V_a − W_a)⁻¹ f_a with V_a = λI + Σ_t w yyᵀ,
-    W_a = Σ_t w Σ and f_a = Σ_t w r y over the rounds of the arm. The weights w = 1/π correct for the choice of the arm,
-    which depends on y; π is the propensity of the arm. The uncorrected θ_a = V_a⁻¹ f_a is used until `burn_in` rewards
-    have been learnt, and whenever V_a − W_a ⪰ `safety`·V_a does not hold. Missing entries of y are left out of the
-    three sums and of the prediction. The learner does not estimate how uncertain its predictions are: their variances
-    are 0.
+    W_a = Σ_t w Σ and f_a = Σ_t w r y over the rounds of the arm. The weights w = 1/π, where π is the propensity of the
+    arm, correct for the choice of the arm, which depends on y. The uncorrected θ_a = V_a⁻¹ f_a is used until `burn_in`
+    rewards have been learnt, and whenever V_a − W_a ⪰ `safety`·V_a does not hold. Missing entries of y are left out of
+    the three sums and of the prediction. The learner does not estimate how uncertain its predictions are: their
+    variances are 0.
 
     The propensity is the last feature of each round (`Learner.weighs_propensity`). Features are stored with every
     decision until its reward arrives, so the propensity is stored with them.
@@ -37,7 +37,7 @@ class MeasurementError(Learner):
     burn_in : int
         Number of rewards before the correction is applied.
     safety : float
-        Smallest eigenvalue of V_a − W_a, relative to V_a, with which the correction is applied.
+        Smallest eigenvalue of V_a − W_a, relative to V_a, at which the correction is applied.
 
     References
     ----------
@@ -65,7 +65,7 @@ class MeasurementError(Learner):
         self._observation_cov = covariances("observation_cov", observation_cov, streams.count, self._size)
         self.gram, self.noise_gram, self.reward_sum = self._prior(streams.count, streams.arms)
         self.reward_count = np.zeros(streams.count, dtype=np.int64)
-        self.theta = np.zeros_like(self.reward_sum)  # follows from the state
+        self.theta = np.zeros_like(self.reward_sum)  # computed from the state arrays
 
     def _prior(self, count: int, arms: int) -> tuple[Floats, Floats, Floats]:
         square = (count, arms, self._size, self._size)

@@ -1,4 +1,4 @@
-"""Distribution functions and quantiles, equal to those of `scipy.stats`.
+"""Distribution functions and quantiles, with the same results as in `scipy.stats`.
 
 Importing `scipy.stats` would take longer than importing everything else that a decision needs. If the degrees of
 freedom are not positive, the results are NaN.

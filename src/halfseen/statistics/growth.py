@@ -28,7 +28,7 @@ def slope(x: Floats, y: Floats) -> Estimate:
 
 
 def power_exponents(at: Ints, curves: Floats) -> Floats:
-    """Return β (S,) of curve ∝ t^β for every replication, by least squares of the log curves (S, G) on log t (G,)."""
+    """Return the exponents β (S,) of curves ∝ t^β, by least squares of the log curves (S, G) on log t (G,)."""
     if len(at) < 3:
         return np.full(len(curves), np.nan)
     x = np.log(at) - np.log(at).mean()
@@ -43,9 +43,9 @@ def block_edges(rounds: int) -> Ints:
 
 
 def block_means(per_round: Floats) -> Floats:
-    """Return the means (S, 4) of the terms (S, T) of a sum over the blocks between `block_edges(T)`.
+    """Return the mean term of a sum in each of the four blocks between `block_edges(T)`, from the terms (S, T).
 
-    The means are NaN if T is below 16.
+    The result (S, 4) is NaN if T is below 16.
     """
     edges = block_edges(per_round.shape[1])
     if edges[0] < 1:

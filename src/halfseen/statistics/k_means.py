@@ -23,15 +23,15 @@ def _squared_distances(points: Matrix, centres: Matrix) -> Matrix:
 def _initial_centres(points: Matrix, draws: Vector) -> Matrix:
     """Draw initial centres from the points.
 
-    The first one is drawn uniformly, each further one with a probability proportional to its squared distance to the
-    nearest centre.
+    The first centre is drawn uniformly. Each further one is drawn with a probability proportional to its squared
+    distance to the nearest centre.
     """
     centres, distances = np.empty((len(draws), points.shape[1])), np.ones(len(points))
     for c, draw in enumerate(draws):
         passed = distances.cumsum()
         candidates = np.flatnonzero((distances > 0.0) & (passed > draw * passed[-1]))
         positive = np.flatnonzero(distances)
-        # Rounding can leave the sum below the draw: then take the last point. If all points are centres, take any.
+        # Rounding can leave no candidate: then take the last point that is not a centre, or the first if all are.
         at = candidates[0] if len(candidates) else positive[-1] if len(positive) else 0
         centres[c] = points[at]
         fresh = _squared_distances(points, centres[c : c + 1])[:, 0]

@@ -32,17 +32,17 @@ class RewardMoments:
 
 @dataclass(frozen=True)
 class Lift:
-    """The mean reward of the chooser's decisions compared with that of a baseline, with 95 % confidence intervals.
+    """The mean reward of the chooser's decisions, compared with the mean reward of a baseline.
 
     The branch of a decision is drawn at random and independently of everything else. The two groups are therefore
-    comparable even if rewards are autocorrelated or drift, and the interval is Welch's (1947).
+    comparable even if rewards are autocorrelated or drift. The 95 % confidence intervals are Welch's (1947).
 
     Parameters
     ----------
     baseline : str
         The branch to compare with, "control" or "holdback".
     chooser, other : RewardMoments
-        The rewards of the chooser's decisions and of the baseline's.
+        The rewards of the chooser's decisions, and the rewards of the baseline's decisions.
     """
 
     baseline: str
@@ -71,7 +71,7 @@ class Lift:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the numbers and means of rewards and both estimates by name."""
+        """Return by name the numbers of rewards, their means, and the two estimates."""
         return {
             "rewards": {"chooser": self.chooser.count, self.baseline: self.other.count},
             "means": {"chooser": self.chooser.mean, self.baseline: self.other.mean},
@@ -81,7 +81,7 @@ class Lift:
 
     @property
     def difference(self) -> Estimate:
-        """The mean reward of the chooser minus that of the baseline."""
+        """The mean reward of the chooser minus the mean reward of the baseline."""
         if not self.chooser.count or not self.other.count:
             return NO_ESTIMATE
         return self._interval(self.chooser.mean - self.other.mean, 1.0)
@@ -90,7 +90,7 @@ class Lift:
     def relative(self) -> Estimate:
         """The difference divided by the mean reward of the baseline (delta method).
 
-        It is NaN unless the mean reward of the baseline is positive by at least two standard errors.
+        It is NaN unless the mean reward of the baseline is more than two of its standard errors above 0.
         """
         base = self.other
         if base.count < 2 or not self.chooser.count or not base.mean > 2.0 * np.sqrt(base.mean_var):

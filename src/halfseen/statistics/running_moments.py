@@ -10,7 +10,7 @@ from halfseen.errors import invalid
 from halfseen.kernels.random import Floats, Ints
 from halfseen.validation import LIMIT
 
-_ROUNDING = 1.001  # by how much the moments of rewards may exceed those of exact arithmetic
+_ROUNDING = 1.001  # factor by which moments may exceed their exact values because of rounding
 
 
 def add_rewards(counts: Ints, means: Floats, squares: Floats, at: Any, rewards: Floats) -> None:
@@ -22,14 +22,14 @@ def add_rewards(counts: Ints, means: Floats, squares: Floats, at: Any, rewards: 
 
 
 def replace_rewards(counts: Ints, means: Floats, squares: Floats, at: Any, old: Any, new: Any) -> None:
-    """Replace rewards `old` that were added before by `new`."""
+    """Replace the rewards `old`, which `add_rewards` has added, by the rewards `new`."""
     change, before = new - old, np.array(means[at])
     means[at] += change / counts[at]
     squares[at] = np.maximum(squares[at] + change * (new - means[at] + old - before), 0.0)
 
 
 def check_moments(part: str, counts: Ints, means: Floats, squares: Floats) -> None:
-    """Raise an error unless the moments of a state can be those of rewards."""
+    """Raise an error if no rewards can have the moments of a state."""
     largest = np.where(counts > 0, _ROUNDING * LIMIT, 0.0)
     if not ((np.abs(means) <= largest) & (squares >= 0.0) & (squares <= counts * largest * LIMIT)).all():
         raise invalid(f"state '{part}'", "moments of the counted rewards", "other numbers")

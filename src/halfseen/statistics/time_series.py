@@ -79,9 +79,9 @@ def hac_mean(series: Floats, lags: int | None = None) -> SeriesMean:
 def conservative_error(series: Floats) -> float:
     """Return the larger of two standard errors of the mean: Newey & West's, and den Haan & Levin's (1997).
 
-    The second one fits an autoregression x_t = Σ φ_j x_{t−j} + e_t by the Yule-Walker equations. Akaike's criterion
-    selects its order, at most 10 log₁₀ n. Then n·var = σ_e² / (1 − Σφ_j)². Newey & West use too few lags for a short
-    series with strong autocorrelation.
+    For den Haan & Levin's, an autoregression x_t = Σ φ_j x_{t−j} + e_t is fitted by the Yule-Walker equations. Akaike's
+    criterion selects its order, at most 10 log₁₀ n. Then n·var = σ_e² / (1 − Σφ_j)². The larger one is used because
+    Newey & West take too few lags for a short series with strong autocorrelation.
     """
     n, unit = len(series), power_of_two(series)
     series = series / unit
@@ -132,7 +132,8 @@ def block_length(series: Floats) -> int:
 def block_bootstrap(series: Floats, block: int, *, draws: int = DRAWS, seed: int = 0) -> Floats:
     """Resample m series (n, m) with the circular block bootstrap and return their means (draws, m).
 
-    Each draw uses the same blocks for all m series, so that their means are paired. The same seed gives the same draws.
+    Each draw uses the same blocks of time for all m series, so that the means of the series are paired. The same seed
+    gives the same draws.
     """
     n = len(series)
     full, rest = divmod(n, block)
