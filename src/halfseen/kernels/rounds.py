@@ -1,4 +1,4 @@
-"""Kernels that call several others, because a call from Python costs more than most kernels take.
+"""Kernels that call several others, because a call from Python takes longer than most kernels.
 
 The results are the same, bit for bit, as those of the single kernels.
 """
@@ -63,9 +63,9 @@ def play_rounds(  # type: ignore[no-untyped-def]
 
     Row b·n + t of features (B·n, p) and of the expected rewards (B·n, K) is round t of stream b. Widths are (B·n, K),
     or (B, K) if they are constant. rounds (B,) are the numbers of the first rounds. The reward of an arm is its
-    expected reward plus noise (B, n). The learner gets it divided by `unit`. The arms played and the rewards are
-    written to arms (B, n) and rewards (B, n). Returns b·n + t of the first reward that the learner refused (see
-    `learn_rewards`), by round and then by stream, or −1. The rounds after it are not complete.
+    expected reward plus noise (B, n). The learner gets the reward divided by `unit`. The arms played and the rewards
+    are written to arms (B, n) and rewards (B, n). Returns b·n + t of the first reward that the learner refused (see
+    `learn_rewards`), in order of rounds and then of streams, or −1. The rounds after that reward are not complete.
     """
     streams, n = noise.shape
     products, gain = np.empty(cov.shape[2]), np.empty(mean.shape[2])
