@@ -66,7 +66,7 @@ class FilterBank(Stateful):
         return self.mean.copy() if len(self.mean) == 1 == len(rows) else self.mean.take(rows, axis=0)
 
     def pass_rounds(self, rows: Ints, missing: Ints) -> None:
-        """Predict the distinct streams `rows` `missing` (n,) rounds ahead, at least one each, without observations."""
+        """Predict the distinct streams `rows` over `missing` (n,) rounds (at least one each) without observations."""
         for steps in np.unique(missing).tolist():
             part = groups = rows[missing == steps]
             if self._grouped:

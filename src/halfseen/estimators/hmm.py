@@ -22,8 +22,8 @@ class Chain(NamedTuple):
 
     belief: Floats  # (B, M)
     transition: Floats  # F (B, M, M)
-    mean: Floats  # m, of the observation in each state (B, M, k)
-    var: Floats  # R, of the observation in each state (B, M, k)
+    mean: Floats  # m, the mean of the observation in each state (B, M, k)
+    var: Floats  # R, the variances of the observation in each state (B, M, k)
     # The statistics ρ of online EM for transitions, visits, y and y².
     rho_transition: Floats  # (B, M, M, M)
     rho_state: Floats  # (B, M, M)

@@ -49,7 +49,7 @@ def pick_one(i, means, variances, noise, w, widths, distribution, v, available):
 
 @kernel(AS_WRITTEN)
 def pick(means, variances, widths, distribution, noise, available, winners):  # type: ignore[no-untyped-def]
-    """Write the available arm with the highest score in every row to winners (n,).
+    """Write the available arm with the highest score in every row to `winners` (n,).
 
     means, variances, widths and available are (n, K). noise (n, K) are the standard normals z of the draws ζ. Ties are
     broken by the larger noise. The noises are exchangeable, so each of n tied arms wins with probability 1/n.
@@ -185,7 +185,7 @@ def _win_probabilities(scores, spreads, distribution, available, probabilities):
 
 @kernel(AS_WRITTEN, nogil=True)  # by far the slowest kernel of a decision, so other threads may run meanwhile
 def win_probabilities(means, variances, widths, distribution, available, probabilities):  # type: ignore[no-untyped-def]
-    """Write the probability that `pick` chooses each arm to probabilities (n, K), with an error below 1e-10.
+    """Write the probability that `pick` chooses each arm to `probabilities` (n, K), with an error below 1e-10.
 
     means, variances, widths and available are (n, K).
     """
@@ -227,7 +227,7 @@ def break_even(variance, noise, rounds, logs, gaps):  # type: ignore[no-untyped-
 
 @kernel(AS_WRITTEN)
 def add_bonus(means, variances, noise, reuse, rounds, foresight, bonus, logs, gaps, scores):  # type: ignore[no-untyped-def]
-    """Write means + max(bonus, break-even gap)·std to scores (n, K). rounds (n,) are the rounds so far."""
+    """Write means + max(bonus, break-even gap)·std to `scores` (n, K). rounds (n,) are the rounds so far."""
     for i in range(means.shape[0]):
         for a in range(means.shape[1]):
             ahead = foresight * rounds[i] * reuse[i, a]
@@ -243,7 +243,7 @@ def draw_arm(probabilities, uniforms, winners):  # type: ignore[no-untyped-def]
         total, winners[i] = 0.0, -1
         for a in range(arms):
             if probabilities[i, a] > 0.0:
-                winners[i] = a  # the last possible arm if rounding keeps the sum below the uniform
+                winners[i] = a  # stays the last possible arm if rounding keeps the sum below the uniform
                 total += probabilities[i, a]
                 if total > uniforms[i, 0]:
                     break

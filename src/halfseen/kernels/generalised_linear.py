@@ -301,7 +301,7 @@ def replace_family_rewards(  # type: ignore[no-untyped-def]
 
 @kernel()
 def expected_rewards(family, means, variances, expected):  # type: ignore[no-untyped-def]
-    """Write `expected_reward` of every entry of means and variances (n, K) to expected (n, K)."""
+    """Write `expected_reward` of every entry of means and variances (n, K) to `expected` (n, K)."""
     for i in range(means.shape[0]):
         for a in range(means.shape[1]):
             expected[i, a] = expected_reward(family, means[i, a], variances[i, a])
@@ -359,7 +359,7 @@ def _context_variance(b, a, d, slopes, P):  # type: ignore[no-untyped-def]
 
 @kernel()
 def context_variances(rows, sizes, slopes, P, variances):  # type: ignore[no-untyped-def]
-    """Write to variances (n, K) the part of every linear predictor's variance that comes from the context."""
+    """Write to `variances` (n, K) the part of every linear predictor's variance that comes from the context."""
     for s in range(rows.shape[0]):
         for a in range(variances.shape[1]):
             variances[s, a] = _context_variance(rows[s], a, sizes[rows[s]], slopes, P)
@@ -367,7 +367,7 @@ def context_variances(rows, sizes, slopes, P, variances):  # type: ignore[no-unt
 
 @kernel()
 def working_noise(family, means, noise):  # type: ignore[no-untyped-def]
-    """Add 1/w, the noise variance of a reward on the scale of the linear predictors means (n, K), to noise (n, K)."""
+    """Add 1/w, the noise variance of a reward on the scale of the linear predictors means (n, K), to `noise` (n, K)."""
     for i in range(means.shape[0]):
         for a in range(means.shape[1]):
             noise[i, a] += 1.0 / max(curvature(family, means[i, a]), 1.0 / MAX_REDUCTION)
@@ -440,7 +440,7 @@ def replace_family_packed(rows, sizes, mean, cov, features, arms, changes):  # t
 def update_context_from_family(  # type: ignore[no-untyped-def]
     family, rows, slots, arm, reward, sizes, mean, cov, slopes, x, P, shift, fitted, raw
 ):
-    """Update x and P of the streams in rows (n,) with rewards as observations of the context.
+    """Update x and P of the streams in `rows` (n,) with rewards as observations of the context.
 
     Arguments as for `kernels.adaptive.update_context`. With the mode z and w of `learn_family_packed`,
     x += Pm(r − μ(z)) and P −= w Pm mᵀP/(1 + wq). The arm has already learnt from the reward. If η⁺ and s⁺ are the mean

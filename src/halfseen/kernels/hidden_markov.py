@@ -130,7 +130,7 @@ def _step(y, g, belief, F, mean, var, rho_F, rho_1, rho_y, rho_yy, pred, ret, ol
 
 @kernel()
 def filter_and_learn(rows, ys, rounds, exponent, floor, belief, F, mean, var, rho_F, rho_1, rho_y, rho_yy):  # type: ignore[no-untyped-def]
-    """Update beliefs, statistics and parameters of the streams in rows (n,) with one round.
+    """Update beliefs, statistics and parameters of the streams in `rows` (n,) with one round.
 
     ys (n, k) are the observations, NaN where missing, and rounds (n,) the round numbers t. The weight of a round is
     t^−exponent. The arrays from `belief` on have a leading axis B and are updated in place.

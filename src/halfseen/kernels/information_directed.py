@@ -36,7 +36,7 @@ def _frontier(regrets, information, eligible, frontier):  # type: ignore[no-unty
 
 @kernel(AS_WRITTEN)
 def _best_pair(regrets, gains, frontier, count):  # type: ignore[no-untyped-def]
-    """Return two arms and the probability of the second that minimise (Σ p_a Δ_a)² / Σ p_a g_a.
+    """Return the two arms, and the probability of the second of them, that minimise (Σ p_a Δ_a)² / Σ p_a g_a.
 
     Δ_a is 1 + regret_a, and g_a is the gain. For mixtures of two arms, the mean Δ and the mean gain g satisfy Δ = c +
     r·g, where r is the increase of Δ per unit of gain. Δ²/g has its minimum 4rc at g = c/r. If this g is not between
@@ -73,7 +73,7 @@ def _divide(share, arm, regrets, information, eligible, probabilities):  # type:
 
 @kernel(AS_WRITTEN)
 def minimise_information_ratio(means, variances, widths, noise_variances, available, probabilities):  # type: ignore[no-untyped-def]
-    """Write the distribution over available arms that minimises (Σ p_a Δ_a)² / Σ p_a g_a to probabilities (n, K).
+    """Write the distribution over available arms that minimises (Σ p_a Δ_a)² / Σ p_a g_a to `probabilities` (n, K).
 
     Δ_a = max_b (m_b + width_b·std_b) − m_a and g_a = ½ log(1 + variance_a/noise_a). All arguments are (n, K). Let m be
     the best mean. Δ_a is computed as U + (m − m_a), where U = max_b (width_b·std_b − (m − m_b)). This sum of

@@ -55,7 +55,7 @@ def _largest(M: Matrix) -> float:
 
 @kernel()
 def _several_steps(D: Matrix, Q: Matrix, steps: int, D_n: Matrix, Q_n: Matrix, work: Stack) -> bool:
-    """Compute the result of `several_steps`, or return False if it is too large."""
+    """Compute the result of `several_steps`, or return False if an entry is too large."""
     d = D.shape[0]
     power, total, product, image = work[0], work[1], work[2], work[3]
     copy_into(power, D)
@@ -311,7 +311,7 @@ def predict_ahead(
     frozen: Flags,  # (M,), updated in place
     x: Matrix,  # (B, d), filtered means, updated in place
 ) -> None:
-    """Predict means and covariances `steps` rounds ahead, in which nothing is observed.
+    """Predict means and covariances `steps` rounds ahead, without observations.
 
     If each group has its own model, groups and rows must be equal. As in `advance_gain` and `advance_mean`, P stays
     below MAX_VARIANCE and x within ±LIMIT.

@@ -71,7 +71,7 @@ def _estimate(V, W, f, corrected, safety, A, L, theta):  # type: ignore[no-untyp
 
 @kernel()
 def estimate_arms(rows, V, W, f, rewarded, burn_in, safety, theta):  # type: ignore[no-untyped-def]
-    """Compute θ_a of every arm of the streams in rows (n,)."""
+    """Compute θ_a of every arm of the streams in `rows` (n,)."""
     p = f.shape[2]
     A, L = np.empty((p, p)), np.empty((p, p))
     for b in rows:
@@ -81,7 +81,7 @@ def estimate_arms(rows, V, W, f, rewarded, burn_in, safety, theta):  # type: ign
 
 @kernel()
 def score_observed(rows, theta, features, means):  # type: ignore[no-untyped-def]
-    """Write θ_aᵀy over the observed entries of y to means (n, K). The last column of the features is ignored."""
+    """Write θ_aᵀy over the observed entries of y to `means` (n, K). The last column of the features is ignored."""
     p = theta.shape[2]
     for i in range(rows.shape[0]):
         for a in range(theta.shape[1]):

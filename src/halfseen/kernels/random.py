@@ -153,7 +153,7 @@ def draw_one(i, keys, now, purpose, as_normals, scratch, o, out):  # type: ignor
 
 @kernel(AS_WRITTEN)
 def draw(keys, rounds, purpose, as_normals, out):  # type: ignore[no-untyped-def]
-    """Write standard normals, or uniforms on (0, 1), to out (n, count). Row i belongs to keys[i] and rounds[i]."""
+    """Write standard normals, or uniforms on (0, 1), to `out` (n, count). Row i belongs to keys[i] and rounds[i]."""
     scratch = np.empty(out.shape[1] + EXTRA)
     for i in range(out.shape[0]):
         draw_one(i, keys, rounds[i], purpose, as_normals, scratch, i, out)

@@ -1,7 +1,7 @@
 """Bayesian linear regression, separate for every stream and arm (docs/mathematics.md, "The arms").
 
 The posterior of an arm is its mean m_a and covariance C_a = B_a⁻¹. A rank-one update of both costs O(p²). Means are
-(B, K, p). Of the symmetric C_a only the upper triangle is stored, row by row, in cov (B, K, p(p + 1)/2), because
+(B, K, p). Of the symmetric C_a only the upper triangle is stored, row by row, in `cov` (B, K, p(p + 1)/2), because
 scoring takes about as long as reading the covariances. Results are written to arrays of the caller, because allocating
 arrays takes longer than the arithmetic of a small problem.
 """
@@ -44,9 +44,9 @@ def score_one(b, mean, cov, i, features, products, o, means, variances):  # type
 
 @kernel()
 def score_arms(rows, mean, cov, features, means, variances):  # type: ignore[no-untyped-def]
-    """Write the predicted reward cᵀm_a and its parameter variance cᵀC_a c to means and variances (n, K).
+    """Write the predicted reward cᵀm_a and its parameter variance cᵀC_a c to `means` and `variances` (n, K).
 
-    features (n, p) are the rows c of the streams in rows (n,).
+    features (n, p) are the rows c of the streams in `rows` (n,).
     """
     products = np.empty(cov.shape[2])
     for i in range(rows.shape[0]):
@@ -55,7 +55,7 @@ def score_arms(rows, mean, cov, features, means, variances):  # type: ignore[no-
 
 @kernel()
 def score_known(rows, mean, features, means):  # type: ignore[no-untyped-def]
-    """Write cᵀμ_a to means (n, K), for known arm parameters μ = mean (B, K, p) and features (n, p)."""
+    """Write cᵀμ_a to `means` (n, K), for known arm parameters μ = mean (B, K, p) and features (n, p)."""
     n, arms, p = rows.shape[0], mean.shape[1], mean.shape[2]
     for i in range(n):
         for a in range(arms):

@@ -156,8 +156,8 @@ class Adaptive(Estimator):
         self.start_count = np.zeros((count, k))  # how many of them are not missing, per entry
         self.uses_raw_observation = np.ones(count, dtype=np.bool_)  # the context is y, without a filter
         self.uses_level = np.zeros(count, dtype=np.bool_)  # the model is a random walk observed with noise
-        # Whether innovations are weighted. They are from the first identification on. In a state that version 0.2.0
-        # saved, they are from its next identification on.
+        # Whether innovations are weighted. This begins with the first identification or, in a state that version 0.2.0
+        # has saved, with the next identification.
         self.is_robust = np.zeros(count, dtype=np.bool_)
         self.wild_entries = np.zeros(count, dtype=np.int64)  # entries of y with a weight below WILD
         self.learns_on_filtered = np.zeros(count, dtype=np.bool_)  # arms learn on filtered, not on smoothed contexts
@@ -167,9 +167,9 @@ class Adaptive(Estimator):
         self.regime_start = np.zeros(count, dtype=np.int64)  # number of rounds before the last detected change
         self.gap_rounds = np.zeros(count, dtype=np.int64)  # rounds of gaps since `regime_start`
         self.identifications = np.zeros(count, dtype=np.int64)
-        self.next_identification = np.full(count, self._first)  # due after this many rounds since `regime_start`
+        self.next_identification = np.full(count, self._first)  # due this many rounds after `regime_start`
         self.regime_rewards = np.zeros(count, dtype=np.int64)  # rewards since `regime_start`
-        self.next_arm_fit = np.full(count, FIRST_ARM_FIT)  # due after this many rewards since `regime_start`
+        self.next_arm_fit = np.full(count, FIRST_ARM_FIT)  # due this many rewards after `regime_start`
         self.detected_changes = np.zeros(count, dtype=np.int64)
         self.failed_identifications = np.zeros(count, dtype=np.int64)  # failures in a row
         self.discarded_rewards = np.zeros(count, dtype=np.int64)  # rewards whose round was no longer in the history
@@ -338,7 +338,7 @@ class Adaptive(Estimator):
         return np.asarray(np.where(observed, (self.centre[row] - start) / self.scale[row], 0.0))
 
     def _origins(self, row: int, ys: Floats) -> Origins:
-        """Return the possible origins of contexts. For a feature that never changes, the mean counts as 0."""
+        """Return the possible origins of contexts. The mean of a feature that never changes counts as 0."""
         zero_gap = np.where(np.nanmax(ys, axis=0, initial=-np.inf) > np.nanmin(ys, axis=0, initial=np.inf), 1.0, 0.0)
         zero_gap *= self.centre[row] / self.scale[row]
         near = bool((np.abs(zero_gap) <= FARTHEST_ZERO).all())
@@ -435,7 +435,7 @@ class Adaptive(Estimator):
     ) -> None:
         """Also fit the arms under the other origin.
 
-        The other origin is 0. If 0 is in force, it is the better of the two origins that are not 0.
+        The other origin is 0. If 0 is already in use, the other origin is the better of the two that are not 0.
         """
         learner, k = self._learner, self._streams.observed
         through_zero, origins = not learner.through_zero[row], self._origins(row, ys)
@@ -705,9 +705,9 @@ class Adaptive(Estimator):
 def without_spikes(ys: Floats) -> Floats:
     """Return observations (n, k) with NaN in place of spikes.
 
-    A spike is an entry far above, or far below, both the entry before and the one after it.
+    A spike is an entry far above, or far below, both the entry before and the entry after it.
 
-    If many entries of a feature are far from their neighbours, they are no errors and are kept.
+    If a feature has many spikes, they are not errors and are kept.
     """
     kept = ys
     for i, column in enumerate(ys.T):
