@@ -33,8 +33,7 @@ def begin_round(rows, observations, rounds, now):  # type: ignore[no-untyped-def
 def score_and_pick(  # type: ignore[no-untyped-def]
     rows, mean, cov, features, widths, distribution, keys, rounds, purpose, available, scores, winners
 ):
-    """Call `score_arms`, `draw` and `pick`, and write means and variances to `scores` (2, n, K), arms to `winners`
-    (n,)."""
+    """Call `score_arms`, `draw` and `pick`. Means and variances go to `scores` (2, n, K), arms to `winners` (n,)."""
     means, variances = scores[0], scores[1]
     score_arms(rows, mean, cov, features, means, variances)
     noise = np.empty(means.shape)

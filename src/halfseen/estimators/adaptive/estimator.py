@@ -70,7 +70,7 @@ _REGIME_ARRAYS = (
     "gap_rounds",
     "start_sum",
     "start_count",
-)  # `accept` changes these only if the model was made after a detected change of the dynamics
+)  # `accept` changes these only if a change of the dynamics was detected when the model was made
 _MODEL_ARRAYS = (  # the result of identification; the rest of the state follows from it and the history
     "latent_dims", "transition", "process_cov", "observation_cov", "centre", "scale", "shift", "origin_at_start",
     "uses_raw_observation", "uses_level", "is_robust", "learns_on_filtered", "identified", "identifications",

@@ -25,7 +25,7 @@ LEAST_CURVATURE = 1e-6  # nats per round. Flatter directions are scaled as if th
 # A variance at its lower bound starts above it by this share of the bound, because at the bound itself the gradient
 # with respect to z is 0.
 ABOVE_FLOOR = 1e-6
-PATIENCE = 10  # a round of L-BFGS ends after this many iterations with a gain below the tolerance
+PATIENCE = 10  # a round of L-BFGS ends after this many iterations that together gain less than the tolerance
 IMPOSSIBLE = 1e10  # the value of the objective where the log-likelihood is not finite
 
 

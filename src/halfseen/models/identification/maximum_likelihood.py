@@ -25,7 +25,7 @@ from halfseen.models.linear_gaussian import LinearGaussianModel
 from halfseen.models.results import Array
 from halfseen.validation import LIMIT, at_least, real_numbers
 
-MAX_ITERATIONS = 2000  # the default limit
+MAX_ITERATIONS = 2000  # the default limit of the number of iterations
 EM_ITERATIONS = 30  # iterations of EM before the first round of L-BFGS
 ROUND_ITERATIONS = 100  # the Hessian that scales L-BFGS is computed again after this many iterations
 RECENT_ITERATIONS = 50  # the gain of the last iterations predicts whether a start may still overtake another
@@ -364,7 +364,7 @@ class _Ascent:
 
     def _run_lbfgs(self, limit: int, report: Report) -> None:
         def on_iterate(log_likelihood: float) -> None:
-            self.trace.append(max(log_likelihood, self.trace[-1]))  # it may differ from EM by rounding
+            self.trace.append(max(log_likelihood, self.trace[-1]))  # L-BFGS may differ from EM by rounding
             report(self.iterations, self.trace[-1])
 
         with contextlib.suppress(np.linalg.LinAlgError):
