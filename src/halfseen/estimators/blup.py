@@ -20,7 +20,7 @@ class Blup(Estimator):
 
     The prediction is c_t = (AᵀΣ⁻¹A + S⁻¹)⁻¹AᵀΣ⁻¹ y_t, where S = E[xxᵀ]. It is computed as S Aᵀ(A S Aᵀ + Σ)⁻¹ y_t,
     which also works if Σ or S is singular. Earlier observations are not used. Missing entries of y_t are left out; if
-    all are missing, the prediction is 0. If S is "running", it is the mean of yyᵀ so far minus Σ. Then only the
+    all are missing, the prediction is 0. If S is "running", S is the mean of yyᵀ so far, minus Σ. Then only the
     observed coordinates are predicted, because y contains no information on their covariance with the hidden
     coordinates. The running mean starts as if I + Σ had been observed in one round.
 

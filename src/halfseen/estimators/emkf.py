@@ -102,7 +102,7 @@ class Emkf(Estimator):
         return passed
 
     def look_again(self, rows: Ints, observations: Floats, rounds: Ints, contexts: Floats | None) -> Floats:
-        """Update the belief by a second look, which counts as a round of its own in the window."""
+        """Update the belief by another observation of the same moment, counted as a separate round of the window."""
         means = self._bank.look_again(rows, observations)
         self._add_round(rows, observations, rounds, False)
         return means
@@ -134,9 +134,9 @@ class Emkf(Estimator):
     def _refit(self, ended: Ints, length: int | None = None) -> None:
         """Do the M-step for streams whose window has ended, if enough rounds of the window were observed.
 
-        `length` is the number of rounds of the window, if a gap has ended it early.
+        If a gap has ended the window early, `length` is the number of its rounds.
 
-        In a window with few observations the filtered means only repeat the model.
+        In a window with few observations, the filtered means only repeat the predictions of the model.
         """
         informative = ended[enough_seen(self.rounds_seen[ended], self._window) & self.outer_sum[ended].any(axis=(1, 2))]
         if len(informative):

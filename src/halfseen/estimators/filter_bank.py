@@ -22,10 +22,10 @@ class FilterBank(Stateful):
     The covariance of a filter depends on its model and on which entries were observed, but not on their values. With a
     `shared_model`, streams that observed the same entries therefore form a group and share covariance and gain:
     `group` (B,) is the index of the group of each stream in `cov`, `gain` and `frozen`. A stream leaves its group when
-    it observes a round that the rest of the group does not observe, or when it observes other entries than the rest.
-    Groups whose covariances have converged to exactly the same numbers are merged. Without a shared model, every stream
-    has its own model and its own group. `frozen` marks groups whose covariance has converged, so that covariance and
-    gain no longer change.
+    it observes a round that the rest of the group does not observe, or when its observed entries differ from those of
+    the rest. Groups whose covariances have converged to exactly the same numbers are merged. Without a shared model,
+    every stream has its own model and its own group. `frozen` marks groups whose covariance has converged, so that
+    covariance and gain no longer change.
     """
 
     state_names = (*_MODEL, "mean", *_GROUP)
@@ -66,7 +66,7 @@ class FilterBank(Stateful):
         return self.mean.copy() if len(self.mean) == 1 == len(rows) else self.mean.take(rows, axis=0)
 
     def pass_rounds(self, rows: Ints, missing: Ints) -> None:
-        """Predict the distinct streams `rows` over `missing` (n,) rounds, at least one each, without observations."""
+        """Predict the distinct streams `rows` over `missing` (n,) rounds (at least one each) without observations."""
         for steps in np.unique(missing).tolist():
             part = groups = rows[missing == steps]
             if self._grouped:
@@ -217,7 +217,7 @@ class FilterBank(Stateful):
             if key not in found:
                 known = self._find_group(cov, gain, bool(frozen))
                 found[key] = known if known >= 0 else self._new_group(cov, gain, bool(frozen))
-                self._users[found[key]] += 1  # so that the group is not reused, even if all its streams leave it
+                self._users[found[key]] += 1  # so that the group is not reused, even if all streams leave it
             self.group[row] = found[key]
         self._count_users()
 
@@ -244,8 +244,8 @@ def predicted(
 def _observation_patterns(groups: Ints, seen: Mask) -> tuple[Ints, Ints, Ints]:
     """Find the distinct pairs of group and observed entries among streams.
 
-    Returns the index of the first stream with each pair, the number of the pair of each stream, and the number of
-    streams with each pair.
+    Returns for each pair the index of the first stream that has it, for each stream the number of its pair, and for
+    each pair the number of streams that have it.
     """
     if seen.all() and (groups == groups[0]).all():
         return np.zeros(1, np.int64), np.zeros(len(groups), np.int64), np.array([len(groups)])

@@ -22,8 +22,8 @@ class Chain(NamedTuple):
 
     belief: Floats  # (B, M)
     transition: Floats  # F (B, M, M)
-    mean: Floats  # m, of the observation in each state (B, M, k)
-    var: Floats  # R, of the observation in each state (B, M, k)
+    mean: Floats  # m, the mean of the observation in each state (B, M, k)
+    var: Floats  # R, the variances of the observation in each state (B, M, k)
     # The statistics ρ of online EM for transitions, visits, y and y².
     rho_transition: Floats  # (B, M, M, M)
     rho_state: Floats  # (B, M, M)
@@ -44,8 +44,9 @@ class Hmm(Estimator):
     The feature c_t is b_t, the probabilities of M hidden states given y_1..y_t. In state j, the observation is normal
     with mean m_j and variances R_j. During the first w rounds, observations are only stored and the belief is uniform.
     Then k-means gives initial means and variances, a few iterations of EM improve them, and every later round updates
-    the transition matrix F, m and R by a step of online EM. The first w rounds may not contain all states. So k-means
-    and EM are repeated on all rounds so far after 2w, 4w, ... rounds, and the model with the higher likelihood is kept.
+    the transition matrix F, m and R by a step of online EM. Some states may be missing from the first w rounds. So
+    after 2w, 4w, ... rounds, k-means and EM are repeated on all rounds so far, and the model with the higher likelihood
+    is kept.
 
     Parameters
     ----------
@@ -112,7 +113,7 @@ class Hmm(Estimator):
         return np.array(chains.belief[rows])
 
     def pass_rounds(self, rows: Ints, rounds: Ints, missing: Ints) -> Ints:
-        """Process rounds in which nothing is seen. A chain that is not observed soon forgets, so long gaps are cut."""
+        """Process rounds in which nothing is seen. Long gaps are shortened to LONGEST_GAP."""
         missing = np.minimum(missing, LONGEST_GAP)
         observe_nothing(self, rows, rounds, missing, self.first_observations.shape[2])
         return rounds + missing
@@ -127,7 +128,8 @@ class Hmm(Estimator):
         fresh = initial_chains(1, self.dimension, ys.shape[1])
         self._cluster(fresh, ys, row)
         if t > self._warm_up:
-            # Each new state gets the index of a similar old state, because the learner has learnt on the old belief.
+            # Each new state gets the index of a similar old state, because the learner has learnt from beliefs with the
+            # old indices.
             distance = (chains.mean[row][:, None] - fresh.mean[0]) / np.sqrt(chains.var[row][:, None])
             from scipy.optimize import linear_sum_assignment  # slow to import, and seldom needed
 
@@ -142,7 +144,7 @@ class Hmm(Estimator):
             mine[row] = better[0]
 
     def _cluster(self, fresh: Chain, ys: Floats, row: int) -> None:
-        """Set means and variances by k-means, in which missing entries are replaced by their mean."""
+        """Set means and variances by k-means, with missing entries replaced by the mean of their feature."""
         M, seen = self.dimension, ~np.isnan(ys)
         counts = np.maximum(seen.sum(axis=0), 1)
         centre = np.where(seen, ys, 0.0).sum(axis=0) / counts

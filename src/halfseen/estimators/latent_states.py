@@ -96,7 +96,7 @@ class LatentStates(Estimator):
         return np.asarray(np.exp(belief))
 
     def pass_rounds(self, rows: Ints, rounds: Ints, missing: Ints) -> Ints:
-        """Process rounds without a reward. A chain soon forgets, so long gaps are cut."""
+        """Process rounds without a reward. Long gaps are shortened to LONGEST_GAP."""
         missing = np.minimum(missing, LONGEST_GAP)
         observe_nothing(self, rows, rounds, missing, 0)
         return rounds + missing

@@ -30,7 +30,7 @@ class Observed(Estimator):
             else np.where(np.isnan(observations), self.last_observation[rows], observations)
         )
         if len(self.last_observation) == 1 == len(rows):
-            self.last_observation = seen  # the caller gets the same array, and neither of the two writes to it
+            self.last_observation = seen  # the caller gets the same array; neither side writes to it
         else:
             self.last_observation[rows] = seen
         return seen

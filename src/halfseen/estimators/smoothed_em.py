@@ -22,7 +22,7 @@ class SmoothedEm(Estimator):
     with the RTS smoother is run on the observations of the window. EM starts from the current model and from the belief
     at the start of the window. The filter then continues from the belief that it would have under the new model. The
     observation noise Σ is known. A window in which fewer than half of the rounds have an observed entry does not change
-    the model. Smoothing L rounds every L rounds is a constant amount of work per round; in contrast to `Emkf`, the
+    the model. Smoothing L rounds every L rounds is a constant amount of work per round. In contrast to `Emkf`, the
     expectation step is exact.
 
     Parameters
@@ -103,7 +103,7 @@ class SmoothedEm(Estimator):
         return passed
 
     def look_again(self, rows: Ints, observations: Floats, rounds: Ints, contexts: Floats | None) -> Floats:
-        """Update the belief by a second look, which counts as a round of its own in the window."""
+        """Update the belief by another observation of the same moment, counted as a separate round of the window."""
         means = self._bank.look_again(rows, observations)
         self._add_round(rows, observations, rounds)
         return means

@@ -1,8 +1,8 @@
 """The online updates of the agent `adaptive`: the filter, the arms, and rewards as observations of the context.
 
 Streams differ in the dimension d of their model. The matrices of a stream are therefore packed: they are stored without
-gaps at the beginning of its row of a two-dimensional array, and `sizes` (B,) holds the dimensions. Features are
-c = (1, x + shift), an intercept and the context relative to the origin of the stream. So p = d + 1.
+gaps at the beginning of its row of a two-dimensional array, and `sizes` (B,) holds the dimensions. Features are c = (1,
+x + shift), an intercept and the context relative to an origin that is chosen per stream. So p = d + 1.
 
 Packed arrays, by row: D, Q, P and smooth_cov are (d, d), R is (k, k), x and shift are (d,), mean is (K, p), cov is
 (K, p, p), slopes is (K, d) and moment is (p, p).
@@ -19,27 +19,27 @@ from halfseen.kernels.kalman import covariance_step, predict, several_steps, wit
 from halfseen.kernels.linalg import copy_into, subtract_outer
 from halfseen.kernels.regression import MAX_REDUCTION, SAFE_REDUCTION
 
-# The largest contribution of one round to the mean surprise, whose expected value is 1. One round, however wild, is far
-# from enough for a detected change.
+# The largest contribution of one round to the mean surprise, whose expected value is 1. So one extreme round alone is
+# never detected as a change.
 OUTLIER = 9.0
 # A prediction error e of variance s has weight 1 if e² ≤ LIMIT·s, and (FREEDOM + LIMIT)/(FREEDOM + e²/s) beyond, as
-# under a Student-t distribution. It is used as if its variance were s/weight. Numbers with a weight below WILD are
-# counted.
+# under a Student-t distribution. The error is used as if its variance were s/weight. Observed entries and rewards with
+# a weight below WILD are counted as wild.
 LIMIT, FREEDOM, WILD, LEAST_WEIGHT = 9.0, 4.0, 0.1, 1e-12
-MAX_LEAD = 1e9  # the largest absolute value of the lead of the other origin
-VOTE = -2.0  # nats: the other origin has a vote while its lead is above this
+MAX_LEAD = 1e9  # the largest absolute value of the lead of the other origin (see `score_packed`)
+VOTE = -2.0  # nats: predictions under the other origin are also used while its lead is above this
 BONUS = 1.4  # standard deviations: the posterior with the higher mean + BONUS·std scores an arm
-# The largest absolute value of a context, which is scaled. With rewards within ±1e100 all variances are then finite.
+# The largest absolute value of a context in scaled units. With rewards within ±1e100 all variances are then finite.
 MAX_CONTEXT = 1e50
-MAX_GAIN = 1e150  # of a reward for the context; the square of a larger one overflows
-MAX_SQUARED = 1e100  # a variance above which its square, with moments of contexts, may overflow
+MAX_GAIN = 1e150  # the largest gain of the update of a context by a reward; the square of a larger gain overflows
+MAX_SQUARED = 1e100  # the square of a larger variance may overflow when it is multiplied by moments of contexts
 # At least this share of the noise of an arm is kept when the part due to errors of smoothed contexts is subtracted.
 LEAST_NOISE = 0.1
 
 
 @kernel()
 def write_features(b, d, x, shift, features):  # type: ignore[no-untyped-def]
-    """Write c = (1, x + shift) of stream b to features, with 0 after the first d + 1 entries."""
+    """Write c = (1, x + shift) of stream b to `features`, with 0 after the first d + 1 entries."""
     features[0] = 1.0
     for i in range(features.shape[0] - 1):
         features[i + 1] = min(max(x[b, i] + shift[b, i], -MAX_CONTEXT), MAX_CONTEXT) if i < d else 0.0
@@ -57,10 +57,10 @@ def weight(error, variance):  # type: ignore[no-untyped-def]
 def kalman_step(b, d, D, Q, R, x, P, y, robust, weights):  # type: ignore[no-untyped-def]
     """Update x and P of stream b with dimension d by y (k,), and return the mean squared standardised innovation.
 
-    It is NaN if nothing is seen. If a variance exceeds MAX_CONTEXT², because unstable dynamics have not been observed
-    for long, P does not change, and x is predicted but not updated. If `robust` is true, an entry whose innovation has
-    a weight below 1 is used as if its sensor noise were larger, so that the variance of its innovation is divided by
-    the weight. The weights are written to weights (k,).
+    The returned mean is NaN if nothing is seen. If a variance exceeds MAX_CONTEXT², because the dynamics are unstable
+    and nothing was seen for long, P does not change, and x is predicted but not updated. If `robust` is true, an entry
+    whose innovation has a weight below 1 is used as if its sensor noise were larger, so that the variance of its
+    innovation is divided by the weight. The weights are written to `weights` (k,).
     """
     k = y.shape[0]
     seen, error, white = np.empty(k, np.bool_), np.empty(k), np.empty(k)
@@ -122,7 +122,7 @@ def kalman_step(b, d, D, Q, R, x, P, y, robust, weights):  # type: ignore[no-unt
 
 @kernel()
 def predict_ahead(rows, steps, sizes, D, Q, x, P):  # type: ignore[no-untyped-def]
-    """Predict the contexts of the streams in rows (n,) `steps` (n,) rounds ahead, in which nothing is observed."""
+    """Predict contexts `steps` (n,) rounds ahead, without observations, for the streams in `rows` (n,)."""
     for s in range(rows.shape[0]):
         b, d = rows[s], sizes[rows[s]]
         D_n, Q_n, pred, moved = np.empty((d, d)), np.empty((d, d)), np.empty((d, d)), np.empty(d)
@@ -145,7 +145,7 @@ def filter_round(  # type: ignore[no-untyped-def]
     rows, observations, centre, scale, ys, reward, belief, count, sizes, D, Q, R, x, P, shift, surprise, memory,
     robust, wild, features,
 ):  # fmt: skip
-    """Store the observations (n, k) of the streams in rows (n,), update their filters and write features (n, p).
+    """Store the observations (n, k) of the streams in `rows` (n,), update their filters and write `features` (n, p).
 
     ys (B, H, k), reward (B, H) and belief (B, H, p) are the history, and count (B,) is the number of rounds in it.
     centre and scale (B, k) convert observations to the units of the model. surprise (B,) is the mean squared
@@ -176,7 +176,7 @@ def filter_round(  # type: ignore[no-untyped-def]
 
 @kernel()
 def stored_features(rows, rounds, dropped, belief, features):  # type: ignore[no-untyped-def]
-    """Write the features of past rounds (n,) from the history belief (B, H, p) to features (n, p).
+    """Write the features of past rounds (n,) from the history `belief` (B, H, p) to `features` (n, p).
 
     They are NaN if the round is no longer in the history or has no features. dropped (B,) is the number of rounds that
     are no longer in the history.
@@ -192,9 +192,9 @@ def stored_features(rows, rounds, dropped, belief, features):  # type: ignore[no
 def store_rewards(  # type: ignore[no-untyped-def]
     rows, rounds, arms, rewards, dropped, belief, arm, reward, received, discarded
 ):
-    """Store arms and rewards (n,) of past rounds (n,) in the history, and count them in received (B,).
+    """Store arms and rewards (n,) of past rounds (n,) in the history, and count them in `received` (B,).
 
-    Rewards of rounds without features in the history are counted in discarded (B,) instead.
+    Rewards of rounds without features in the history are counted in `discarded` (B,) instead.
     """
     for s in range(rows.shape[0]):
         b, at = rows[s], rounds[s] - 1 - dropped[rows[s]]
@@ -211,7 +211,7 @@ def refit_due(  # type: ignore[no-untyped-def]
     rows, dropped, stored, start, next_identification, received, next_arm_fit, surprise, threshold, identified, least,
     changed, due,
 ):  # fmt: skip
-    """Write for each of rows (n,) whether a change is detected to changed (n,) and whether a refit is due to due (n,).
+    """Set `changed` (n,) where a change of the dynamics is detected, and `due` (n,) where a refit is due.
 
     Returns the number of due refits. A change is detected if the surprise exceeds the threshold in a stream with a
     model and at least `least` stored rounds.
@@ -244,11 +244,11 @@ def predict_arm(b, a, p, mean, cov, c):  # type: ignore[no-untyped-def]
 def score_packed(  # type: ignore[no-untyped-def]
     rows, sizes, mean, cov, other_mean, other_cov, lead, origin, features, means, variances
 ):
-    """Write the predicted rewards and their parameter variances to means and variances (n, K).
+    """Write the predicted rewards and their parameter variances to `means` and `variances` (n, K).
 
-    other_mean and other_cov are the arms under the other origin, whose lead (B,) is the logarithm of its likelihood
-    ratio. While it has a vote, the more optimistic of the two predictions of an arm is used. origin (B,) is added to
-    all means.
+    other_mean and other_cov are the arms under the other origin. Its lead (B,) is the logarithm of its likelihood ratio
+    to the origin in force. While the lead is above VOTE, the more optimistic of the two predictions of an arm is used.
+    origin (B,), which was subtracted from the rewards, is added to all means.
     """
     for s in range(rows.shape[0]):
         b = rows[s]
@@ -266,10 +266,10 @@ def score_packed(  # type: ignore[no-untyped-def]
 
 @kernel()
 def reuse_packed(rows, sizes, cov, moment, features, reuse):  # type: ignore[no-untyped-def]
-    """Write the mean of (cᵀC_a c')²/(cᵀC_a c)² over past features c' to reuse (n, K), for features c (n, p).
+    """Write the mean of (cᵀC_a c')²/(cᵀC_a c)² over past features c' to `reuse` (n, K), for features c (n, p).
 
-    It measures how much a reward at c tells about the rewards of the arm at other contexts. It is computed as
-    uᵀMu/(cᵀu)² with u = C_a c and M the mean of c'c'ᵀ (`moment`).
+    This mean measures how much a reward at c tells about the rewards of the arm at other contexts. It is computed as
+    uᵀMu/(cᵀu)² with u = C_a c, where M = `moment` is the mean of c'c'ᵀ.
     """
     for s in range(rows.shape[0]):
         b = rows[s]
@@ -312,10 +312,10 @@ def _noise(b, a, d, slopes, noise, smooth_cov, P):  # type: ignore[no-untyped-de
 
 @kernel()
 def noise_packed(rows, sizes, slopes, noise, smooth_cov, P, variances):  # type: ignore[no-untyped-def]
-    """Write the variance of a reward around cᵀθ_a, max(s_a − μᵀP̄μ, 0.1 s_a) + μᵀPμ, to variances (n, K).
+    """Write the variance of a reward around cᵀθ_a, max(s_a − μᵀP̄μ, 0.1 s_a) + μᵀPμ, to `variances` (n, K).
 
-    noise s (B, K) was estimated on smoothed contexts and includes their uncertainty P̄ (smooth_cov). The present
-    context has the uncertainty P. μ are the slopes of the last fit.
+    The noise variances s (B, K) were estimated on smoothed contexts, so they include the covariance P̄ (smooth_cov) of
+    those contexts. P is the covariance of the present context, and μ are the slopes of the last fit.
     """
     for s in range(rows.shape[0]):
         b = rows[s]
@@ -325,7 +325,7 @@ def noise_packed(rows, sizes, slopes, noise, smooth_cov, P, variances):  # type:
 
 @kernel()
 def noise_of_played(rows, arms, sizes, slopes, noise, smooth_cov, P, variances):  # type: ignore[no-untyped-def]
-    """Write the variance of `noise_packed` for the arms played (n,) to variances (n,)."""
+    """Write the variance of `noise_packed` for the arms played (n,) to `variances` (n,)."""
     for s in range(rows.shape[0]):
         b = rows[s]
         variances[s] = _noise(b, arms[s], sizes[b], slopes, noise, smooth_cov, P)
@@ -333,7 +333,7 @@ def noise_of_played(rows, arms, sizes, slopes, noise, smooth_cov, P, variances):
 
 @kernel()
 def _fit_prediction(b, a, p, c, fit_mean, fit_var):  # type: ignore[no-untyped-def]
-    """Return the reward that the last fit predicts for arm a, and its parameter variance without the correlations."""
+    """Return the prediction of the last fit for arm a, and its parameter variance without the correlations."""
     predicted, variance = 0.0, 0.0
     for i in range(p):
         predicted += fit_mean[b, a * p + i] * c[i]
@@ -345,7 +345,7 @@ def _fit_prediction(b, a, p, c, fit_mean, fit_var):  # type: ignore[no-untyped-d
 def _effective_noise(b, a, p, c, reward, v, fit_mean, fit_var):  # type: ignore[no-untyped-def]
     """Return the noise variance with which a reward is learnt, which is v unless the reward is far from its prediction.
 
-    The prediction is that of the last fit, so that the result does not depend on the order of later rewards.
+    The prediction comes from the last fit, so that the result does not depend on the order of later rewards.
     """
     predicted, variance = _fit_prediction(b, a, p, c, fit_mean, fit_var)
     share = weight(reward - predicted, v + variance)
@@ -361,7 +361,7 @@ def _is_wild(b, a, p, c, reward, v, fit_mean, fit_var):  # type: ignore[no-untyp
 
 @kernel()
 def _noise_ratio(b, a, other_noise, noise):  # type: ignore[no-untyped-def]
-    """Return the noise of arm a under the other origin as a multiple of that under the origin in force."""
+    """Return the noise variance of arm a under the other origin, divided by the one under the origin in force."""
     return min(max(other_noise[b, a] / noise[b, a], 1e-6), 1e6)
 
 
@@ -412,9 +412,10 @@ def learn_packed(  # type: ignore[no-untyped-def]
     """Update the posteriors of the arms played (n,) with rewards (n,) on features (n, p), row by row.
 
     A reward whose features are NaN is ignored, because its round is no longer in the history. fit_mean and fit_var are
-    the means and variances of the parameters after the last fit. In streams with another origin, the posteriors under
-    it learn too, with noise in proportion to other_noise (B, K), and lead (B,) changes by the difference of the log
-    densities of the reward. wild (B,) counts the rewards with a weight below WILD.
+    the means and variances of the parameters after the last fit. In streams where has_other (B,) is true, the arms
+    under the other origin learn too, with noise in proportion to `other_noise` (B, K), and `lead` (B,) changes by the
+    difference of the log densities of the reward under the two origins. wild (B,) counts the rewards with a weight
+    below WILD.
     """
     for s in range(rows.shape[0]):
         if math.isnan(features[s, 0]):
@@ -434,8 +435,8 @@ def learn_packed(  # type: ignore[no-untyped-def]
 def _replace(b, a, p, mean, cov, c, old, old_v, new, new_v):  # type: ignore[no-untyped-def]
     """Replace a reward that arm a has learnt, and return the change of the log density of all rewards.
 
-    An infinite variance stands for a reward that is not learnt. In another order of the factors, products of extreme
-    numbers would overflow.
+    An infinite variance stands for a reward that is not learnt. The order of the factors matters: in another order,
+    products of extreme numbers would overflow.
     """
     image = np.empty(p)
     fitted, quadratic = 0.0, 0.0
@@ -447,9 +448,10 @@ def _replace(b, a, p, mean, cov, c, old, old_v, new, new_v):  # type: ignore[no-
         image[i] = total
         quadratic += total * c[i]
         fitted += mean[b, a * p + i] * c[i]
-    # The prediction of this reward from all others has precision 1/q − 1/v, where q is the variance after learning it.
+    # The prediction of this reward from all others has precision 1/q − 1/v, where q is the variance of its prediction
+    # from all rewards and v the noise variance.
     left = 1.0 - quadratic / old_v
-    if not left > 1e-9:  # the other rewards say nothing about this one, and what it has taught cannot be taken back
+    if not left > 1e-9:  # the other rewards say nothing about this one, so its effect cannot be removed
         return 0.0
     others = (fitted - quadratic * old / old_v) / left
     spread = max(quadratic, 0.0) / left
@@ -476,10 +478,11 @@ def replace_packed(  # type: ignore[no-untyped-def]
     rows, arms, features, old_rewards, rewards, variances, in_fit, sizes, mean, cov, fit_mean, fit_var, noise,
     other_mean, other_cov, other_noise, has_other, lead, wild,
 ):  # fmt: skip
-    """Replace old_rewards (n,), which were learnt with noise `variances` (n,) before weights, by rewards (n,).
+    """Replace old_rewards (n,) by rewards (n,) in the posteriors of the arms played (n,).
 
-    An infinite variance means that the reward was not learnt. in_fit (n,) says whether the last fit has learnt the
-    reward. A fit leaves wild rewards out and gives all others the weight 1.
+    The old rewards were learnt with the noise `variances` (n,), before weighting. An infinite variance means that the
+    reward was not learnt. in_fit (n,) says whether the last fit has learnt the reward. A fit leaves wild rewards out
+    and gives all others the weight 1.
     """
     for s in range(rows.shape[0]):
         if math.isnan(features[s, 0]) or math.isinf(variances[s]):
@@ -506,15 +509,15 @@ def replace_packed(  # type: ignore[no-untyped-def]
 def has_usable_reward(b, slot, reward, fitted, raw):  # type: ignore[no-untyped-def]
     """Return whether the reward at position `slot` of the history of stream b can update the context.
 
-    A negative position or a reward of NaN means that there is none. The arms must be fitted (B,), and the context must
-    not be the raw observation (B,).
+    A negative position or a reward of NaN means that there is no reward. A reward is usable if the arms of the stream
+    are fitted (`fitted` is true) and its context is not the raw observation (`raw` is false).
     """
     return fitted[b] and not raw[b] and slot >= 0 and not math.isnan(reward[b, slot])
 
 
 @kernel()
 def context_gain(b, a, d, slopes, P, gain):  # type: ignore[no-untyped-def]
-    """Write Pm to gain (d,) and return mᵀPm, where m are the slopes of arm a. Returns NaN if an entry is too large."""
+    """Write Pm to `gain` (d,) and return mᵀPm, where m are the slopes of arm a, or NaN if an entry is too large."""
     spread, largest = 0.0, 0.0
     for i in range(d):
         total = 0.0
@@ -543,14 +546,14 @@ def update_context(  # type: ignore[no-untyped-def]
     rows, slots, arm, reward, origin, sizes, mean, cov, fit_mean, fit_var, slopes, noise, smooth_cov, x, P, shift,
     fitted, raw,
 ):  # fmt: skip
-    """Update x and P of the streams in rows (n,) with rewards as observations of the context.
+    """Update x and P of the streams in `rows` (n,) with rewards as observations of the context.
 
-    slots (n,) are the positions of the rewards in the arrays arm and reward (B, H) of the history. Nothing changes
-    unless `has_usable_reward`. origin (B,) is subtracted from rewards.
+    slots (n,) are the positions of the rewards in the arrays arm and reward (B, H) of the history. Streams without a
+    usable reward (see `has_usable_reward`) do not change. origin (B,) is subtracted from rewards.
 
     The arm has already learnt from the reward. Let e⁺ be the error and q⁺ the parameter variance of its prediction
-    after learning. The updates x += Pm e⁺/v and P −= Pm mᵀP (v − q⁺)/v² equal those that use the arm before learning. m
-    are the slopes of the arm, and v is the noise variance.
+    after learning. The updates x += Pm e⁺/v and P −= Pm mᵀP (v − q⁺)/v² equal the updates with the arm as it was before
+    learning. m are the slopes of the arm, and v is the noise variance.
     """
     for s in range(rows.shape[0]):
         b = rows[s]
@@ -563,7 +566,7 @@ def update_context(  # type: ignore[no-untyped-def]
         v = _effective_noise(b, a, d + 1, feature, reward[b, slots[s]] - origin[b], v, fit_mean, fit_var)
         predicted, quadratic = predict_arm(b, a, d + 1, mean, cov, feature)
         spread = context_gain(b, a, d, slopes, P, gain)
-        if not quadratic < v or math.isnan(spread):  # if q⁺ ≥ v, the arm cannot have learnt from this reward yet
+        if not quadratic < v or math.isnan(spread):  # if q⁺ ≥ v, the arm has not learnt from this reward yet
             continue
         error = reward[b, slots[s]] - origin[b] - predicted
         move_context(b, d, x, P, gain, spread, error, v, (1.0 - quadratic / v) / v)

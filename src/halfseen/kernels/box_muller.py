@@ -28,7 +28,7 @@ def _log(u):  # type: ignore[no-untyped-def]
     e = double_of(biased | _INTEGERS_BITS) - (_INTEGERS + 1023.0)
     f = double_of(bits - ((biased - 1023) << 52)) - 1.0
     s = f / (2.0 + f)
-    z = s * s  # < 0.03, so the terms of 2 artanh s that are left out are below 2⁻⁵⁵ of it
+    z = s * s  # < 0.03, so the terms that are left out are below 2⁻⁵⁵ of 2 artanh s
     rest = 2 / 19
     rest = rest * z + 2 / 17
     rest = rest * z + 2 / 15

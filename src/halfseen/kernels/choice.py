@@ -1,7 +1,7 @@
 """The choice of an arm by its score, and the probability of each choice (docs/mathematics.md, "The choosers").
 
 The score of arm a is m_a + width_a·std_a·ζ_a, where m_a and std_a are the mean and standard deviation of its predicted
-reward. ζ_a is the draw, and the available arm with the highest score is played.
+reward. The number ζ_a is drawn from one of the distributions below. The available arm with the highest score is played.
 
 All sums are computed in the order written, so that they are accurate even if one arm is known much better than others.
 """
@@ -20,10 +20,10 @@ POINT, NORMAL, HALF_NORMAL = 0, 1, 2
 
 _REACH = 8.5  # standard deviations beyond which the tail of a normal distribution (1e-17) is ignored
 _PANEL = 2.5  # width of a quadrature panel in units of the smallest standard deviation in it
-_MANY, _MANY_HALVES = 50, 10  # with more normal or half-normal arms, the integrand is steep and panels are half as wide
+_MANY, _MANY_HALVES = 50, 10  # with more normal (or half-normal) arms, panels are half as wide: the integrand is steep
 _NEGLIGIBLE_STD = 1e-13  # a standard deviation below this share of the largest counts as 0
-_TINY, _LARGE = 1e-250, 2.0**600  # if all standard deviations are tiny, scores are multiplied by a large number
-_NEGLIGIBLE_PROBABILITY = 1e-30  # a panel is skipped if all scores are below its end with less than this probability
+_TINY, _LARGE = 1e-250, 2.0**600  # if all standard deviations are below _TINY, scores are multiplied by _LARGE
+_NEGLIGIBLE_PROBABILITY = 1e-30  # a panel is skipped if P(all scores are below its end) is less than this
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 
 
@@ -49,7 +49,7 @@ def pick_one(i, means, variances, noise, w, widths, distribution, v, available):
 
 @kernel(AS_WRITTEN)
 def pick(means, variances, widths, distribution, noise, available, winners):  # type: ignore[no-untyped-def]
-    """Write the available arm with the highest score in every row to winners (n,).
+    """Write the available arm with the highest score in every row to `winners` (n,).
 
     means, variances, widths and available are (n, K). noise (n, K) are the standard normals z of the draws ζ. Ties are
     broken by the larger noise. The noises are exchangeable, so each of n tied arms wins with probability 1/n.
@@ -141,13 +141,14 @@ def _integrate(means, stds, distribution, random, low, high, share, probabilitie
 
 @kernel(AS_WRITTEN)
 def _win_probabilities(scores, spreads, distribution, available, probabilities):  # type: ignore[no-untyped-def]
-    """Add the probability that arm a has the highest of the independent scores m_a + s_a ζ_a to `probabilities` (K,).
+    """Add to `probabilities` (K,) how probable it is that each of the independent scores m_a + s_a ζ_a is the highest.
 
     Arms whose s is 0 or negligible compared with the largest are point masses. The best of them is a floor below which
     no other arm wins. If no other score exceeds the floor, one of the point masses wins. The loop therefore repeats for
-    them with their own scale and the probability of this case. Half-normal scores are never below their means, so the
-    largest mean is a floor as well. Scores are relative to the best, so that their differences are accurate. Tiny
-    standard deviations are scaled by a power of 2, because the density of a subnormal one would not be finite.
+    the point masses, with their own scale and the probability of this case. Half-normal scores are never below their
+    means, so the largest mean is a floor as well. The best score is subtracted from all scores, so that their
+    differences are accurate. Tiny standard deviations are scaled by a power of 2, because the density would not be
+    finite if the standard deviation were a subnormal number.
     """
     arms = scores.shape[0]
     begin = 0.0 if distribution == HALF_NORMAL else -_REACH
@@ -184,7 +185,7 @@ def _win_probabilities(scores, spreads, distribution, available, probabilities):
 
 @kernel(AS_WRITTEN, nogil=True)  # by far the slowest kernel of a decision, so other threads may run meanwhile
 def win_probabilities(means, variances, widths, distribution, available, probabilities):  # type: ignore[no-untyped-def]
-    """Write the probability that `pick` chooses each arm to probabilities (n, K), with an error below 1e-10.
+    """Write the probability that `pick` chooses each arm to `probabilities` (n, K), with an error below 1e-10.
 
     means, variances, widths and available are (n, K).
     """
@@ -226,7 +227,7 @@ def break_even(variance, noise, rounds, logs, gaps):  # type: ignore[no-untyped-
 
 @kernel(AS_WRITTEN)
 def add_bonus(means, variances, noise, reuse, rounds, foresight, bonus, logs, gaps, scores):  # type: ignore[no-untyped-def]
-    """Write means + max(bonus, break-even gap)·std to scores (n, K). rounds (n,) are the rounds so far."""
+    """Write means + max(bonus, break-even gap)·std to `scores` (n, K). rounds (n,) are the rounds so far."""
     for i in range(means.shape[0]):
         for a in range(means.shape[1]):
             ahead = foresight * rounds[i] * reuse[i, a]
@@ -242,7 +243,7 @@ def draw_arm(probabilities, uniforms, winners):  # type: ignore[no-untyped-def]
         total, winners[i] = 0.0, -1
         for a in range(arms):
             if probabilities[i, a] > 0.0:
-                winners[i] = a  # the last possible arm if rounding keeps the sum below the uniform
+                winners[i] = a  # stays the last possible arm if rounding keeps the sum below the uniform
                 total += probabilities[i, a]
                 if total > uniforms[i, 0]:
                     break

@@ -28,13 +28,13 @@ from numba.core import event, types
 from numba.core.compiler_lock import global_compiler_lock
 from numba.extending import intrinsic
 
-# The floating-point freedom of the compiler. FAST: sums in any order, multiplication and addition fused. FUSED: sums in
-# the order written, multiplication and addition fused. AS_WRITTEN: none. NaN is always respected, because it marks
-# missing entries.
+# What the compiler may change in floating-point arithmetic. FAST: it may reorder sums, and fuse multiplications with
+# additions. FUSED: it may only fuse. AS_WRITTEN: it may do neither. NaN is always respected, because it marks missing
+# entries.
 FAST, FUSED, AS_WRITTEN = {"reassoc", "contract"}, {"contract"}, False
 
 CACHE_DIR = "HALFSEEN_CACHE_DIR"  # environment variable that names the folder for compiled kernels
-QUIET = "HALFSEEN_QUIET"  # environment variable that suppresses the notice
+QUIET = "HALFSEEN_QUIET"  # environment variable that suppresses NOTICE
 NOTICE = (
     "halfseen: compiling numerical kernels on first use, once per installation; "
     "`halfseen warmup` compiles all of them in advance"
@@ -43,7 +43,7 @@ KERNELS: dict[str, Any] = {}  # all kernels of the modules imported so far, by n
 _PACKAGE = Path(__file__).parents[1]
 _PACKAGE_CACHE = _PACKAGE / "__pycache__" / "kernels"
 _BAR_WIDTH = 40  # characters
-_MAX_OLD_FOLDERS = 4  # folders of other package versions or processors; older ones are deleted
+_MAX_OLD_FOLDERS = 4  # number of folders of other package versions or processors to keep; older ones are deleted
 
 
 def kernel(sums: Any = FAST, *, nogil: bool = False) -> Callable[[Callable[..., Any]], Any]:
@@ -87,7 +87,7 @@ def _cached(function: Callable[..., Any], options: dict[str, Any]) -> Any:
 
 
 def _ignoring_errors(disk_cache: Any, access: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap an access to the cache so that a full disk or a damaged file only means compiling in memory."""
+    """Wrap `access` to the cache. If the disk is full or a file is damaged, the kernel is compiled in memory."""
 
     def guarded(*arguments: Any) -> Any:
         try:
@@ -126,7 +126,7 @@ def cache_folder() -> Path | None:
 
 
 def _parent_folders() -> list[Path]:
-    """Return the possible cache folders: in the package, in the cache directory of the user, and a temporary one."""
+    """Return the folders in which the cache may be created, in order of preference."""
     named = os.environ.get(CACHE_DIR)
     user = os.getuid() if hasattr(os, "getuid") else "user"
     temporary = Path(tempfile.gettempdir()) / f"halfseen-cache-{user}"

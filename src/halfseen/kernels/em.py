@@ -52,7 +52,8 @@ def _add_products(total: Matrix, X: Matrix, Y: Matrix, part: Matrix) -> None:
 def state_moments(x: Matrix, rows: Index, P_smooth: Stack, lag: Stack) -> tuple[Matrix, Matrix, Matrix]:
     """Return S11 = Σ_{t=1..n} E[x_t x_tᵀ], S00 = Σ_{t=0..n−1} E[x_t x_tᵀ] and S10 = Σ_{t=1..n} E[x_t x_{t−1}ᵀ], (d, d).
 
-    x (n+1, d) are the smoothed means from x_0 on. rows (n+1,) is the row of every time in the tables P_smooth and lag.
+    x (n+1, d) are the smoothed means from x_0 on. rows (n+1,) gives for every time its row in the tables P_smooth and
+    lag.
     """
     n = x.shape[0] - 1
     d = x.shape[1]
@@ -78,10 +79,11 @@ def state_moments(x: Matrix, rows: Index, P_smooth: Stack, lag: Stack) -> tuple[
 
 @kernel()
 def _complete_moment(M: Matrix, R: Matrix, seen: Flags, work: Stack) -> None:
-    """Complete M = E[n nᵀ | y] (k, k), which is given for the observed entries and 0 elsewhere.
+    """Fill in the missing entries of M = E[n nᵀ | y] (k, k), where n is the observation noise.
 
-    For observed entries s and missing entries u, with K = Σ_us Σ_ss⁻¹: E[n_u n_sᵀ] = K M_ss and
-    E[n_u n_uᵀ] = K M_ss Kᵀ + Σ_uu − K Σ_su, which is Σ_uu if Σ is diagonal. `work` (5, k, k) is scratch.
+    M is given for the observed entries and 0 elsewhere. For observed entries s and missing entries u, with K = Σ_us
+    Σ_ss⁻¹: E[n_u n_sᵀ] = K M_ss and E[n_u n_uᵀ] = K M_ss Kᵀ + Σ_uu − K Σ_su, which is Σ_uu if Σ is diagonal. `work` (5,
+    k, k) is scratch.
     """
     k = R.shape[0]
     known, cross, scratch, W, K = work[0], work[1], work[2], work[3], work[4]
@@ -93,7 +95,7 @@ def _complete_moment(M: Matrix, R: Matrix, seen: Flags, work: Stack) -> None:
     dot_transposed(cross, W, scratch)
     dot(scratch, W, K)
     dot_transposed(K, cross, known)
-    dot(K, M, scratch)  # rows u, columns s
+    dot(K, M, scratch)  # its rows u and columns s are E[n_u n_sᵀ]
     dot_transposed(scratch, K, W)
     for i in range(k):
         for j in range(k):

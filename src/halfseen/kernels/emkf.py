@@ -1,4 +1,4 @@
-"""The M-step of EMKF-Bandit, a regression of filtered means on the means before them (docs/mathematics.md, "EMKF").
+"""The M-step of EMKF-Bandit: filtered means are regressed on those of the round before (docs/mathematics.md, "EMKF").
 
 Each window of rounds has the sums X = Σ x̂_{t−1} x̂_{t−1}ᵀ and Ψ = Σ x̂_t x̂_{t−1}ᵀ over its pairs of consecutive
 rounds.
@@ -17,7 +17,7 @@ from halfseen.kernels.linalg import raise_pivots
 def _add_pairs(b: int, before: Matrix, after: Matrix, X: Stack, Psi: Stack) -> None:
     """Add Σ_t before_t before_tᵀ to X[b] and Σ_t after_t before_tᵀ to Ψ[b], from `before` and `after` (n, d).
 
-    Rows are added four at a time, so that the sums are stored less often. The order of the additions is the order of
+    Rows are added four at a time, so that the sums are stored less often. The additions are still done in the order of
     the rows.
     """
     n, d = before.shape[0], before.shape[1]
@@ -101,8 +101,8 @@ def maximise(X: Stack, Psi: Stack, opening: Matrix, closing: Matrix, pairs: int)
     """Return D̂ and Q̂ (B, d, d) of B windows from their X and Ψ (B, d, d) and their first and last x̂ (B, d).
 
     D̂ = Ψ(X + λI)⁻¹ with λ = 1e-6 tr(X)/d, and Q̂ = (Y − D̂Ψᵀ − ΨD̂ᵀ + D̂XD̂ᵀ)/n + 1e-9 I with n = `pairs`. Y = Σ x̂_t
-    x̂_tᵀ equals X without the first mean of the window and with the last. X must not be 0. Q̂ is a small difference of
-    large matrices, so it is kept positive definite up to their rounding errors.
+    x̂_tᵀ is X minus the term of the first mean of the window plus the term of the last mean. X must not be 0. Q̂ is a
+    small difference of large matrices, so its diagonal is raised where their rounding errors could make it indefinite.
     """
     d = X.shape[-1]
     identity = np.eye(d)

@@ -1,4 +1,4 @@
-"""Bayesian linear regression of all arms with hyperparameters from the data (docs/mathematics.md, "Calibrated arms").
+"""Bayesian linear regression with estimated hyperparameters, for all arms (docs/mathematics.md, "Calibrated arms").
 
 θ_a ~ N(θ_0, Λ) for every arm, and r = θ_aᵀc + noise of variance s_a. The hyperparameters are Λ, s_a and the baseline,
 which is the prior mean of the intercept. They are estimated with expectation–maximisation (EM) on the evidence. The
@@ -19,9 +19,10 @@ import numpy as np
 from halfseen.kernels.compiling import kernel
 
 NOISE_WEIGHT = 10.0  # the pooled noise variance counts as this many rewards in the noise variance of every arm
-PRIOR_WEIGHT = 10.0  # a multiple of the identity counts as this many arms in Λ
+PRIOR_WEIGHT = 10.0  # in the estimate of Λ, a multiple of the identity counts as this many arms
 
-# INTERCEPT_SHARE of the mean square reward counts as INTERCEPT_WEIGHT arms in the variance of the intercepts.
+# In the estimate of the variance of the intercepts, INTERCEPT_SHARE of the mean square reward counts as
+# INTERCEPT_WEIGHT arms.
 INTERCEPT_WEIGHT, INTERCEPT_SHARE = 1.0, 0.2
 NOISE_SHARE = 0.5  # the share of the mean square reward that is noise at the start of EM
 
@@ -34,10 +35,10 @@ LEAST_FREEDOM = 0.02  # the least degrees of freedom of the residuals, as a shar
 # exploration.
 SLOPE_SHARE = 0.5
 ALPHA_WEIGHT = 2.0  # the prior α = 0 counts as this many arms
-ZERO_SHARE = 1e-6  # the share of the mean square reward that is the variance of intercepts with `through_zero`
-POWER_STEPS = 50  # power iterations that compute the direction in which contexts vary most
+ZERO_SHARE = 1e-6  # with `through_zero`, the variance of intercepts as a share of the mean square reward
+POWER_STEPS = 50  # number of power iterations for the direction in which contexts vary most
 TINY = 1e-14
-LEAST_SPREAD = 1e-30  # of the mean square of the contexts, which are scaled; the prior of the slopes stays finite
+LEAST_SPREAD = 1e-30  # a lower bound of the mean square of scaled contexts, so that the prior of the slopes is finite
 
 
 @kernel()
@@ -77,8 +78,8 @@ def _invert(S, factor, inverse):  # type: ignore[no-untyped-def]
 def arm_sums(features, arms, rewards, G, h, squares, counts):  # type: ignore[no-untyped-def]
     """Add the sums over the rounds with a reward to G, h, squares and counts.
 
-    features (n, p) are the rows c, arms (n,) the arms played, and rewards (n,) are NaN where there is none. For every
-    arm, G (K, p, p) is Σ ccᵀ, h (K, p) is Σ rc, squares (K,) is Σ r² and counts (K,) is the number of rewards.
+    The rows of features (n, p) are c. arms (n,) are the arms played, and rewards (n,) are NaN where there is none. For
+    every arm, G (K, p, p) is Σ ccᵀ, h (K, p) is Σ rc, squares (K,) is Σ r² and counts (K,) is the number of rewards.
     """
     p = features.shape[1]
     for t in range(features.shape[0]):
@@ -174,9 +175,10 @@ def _update_alpha(counts, G, h, mean, cov, noise, baseline, rho, u, alpha, by_ar
     """Return α after one step of EM.
 
     With `by_arms` the intercepts are the latent variables of EM, and they are regressed on uᵀslopes. Otherwise the
-    deviations intercept − baseline − α·uᵀslopes are the latent variables, and the rewards are regressed. The first kind
-    of step converges slowly if ρ is small, the second if there are few rewards, so the caller alternates them.
-    The prior of α counts as ALPHA_WEIGHT further arms with slopes of the usual size and α = 0.
+    deviations intercept − baseline − α·uᵀslopes are the latent variables, and the rewards are regressed on uᵀslopes.
+    The first kind of step converges slowly if ρ is small, and the second kind if there are few rewards. The caller
+    therefore alternates them. The prior of α counts as ALPHA_WEIGHT further arms with slopes of the usual size and α =
+    0.
     """
     p = mean.shape[1]
     right, system, squares, played = 0.0, 0.0, 0.0, 0
@@ -205,7 +207,7 @@ def _update_alpha(counts, G, h, mean, cov, noise, baseline, rho, u, alpha, by_ar
 
 @kernel()
 def _tie_intercept(prior, rho, alpha, u):  # type: ignore[no-untyped-def]
-    """Set the entries of the intercept in `prior` (p, p) to those of intercept = baseline + α·uᵀslopes + N(0, ρ)."""
+    """Set the intercept's row and column of `prior` (p, p) such that intercept = baseline + α·uᵀslopes + N(0, ρ)."""
     p = len(u)
     prior[0, 0] = rho
     for i in range(1, p):
@@ -234,9 +236,9 @@ def fit_arms(  # type: ignore[no-untyped-def]
 ):
     """Compute the posterior mean (K, p) and cov (K, p, p) of every arm, and update noise (K,) and prior (p, p).
 
-    G, h, squares and counts are those of `arm_sums`. EM stops after `iterations`, or when no variance changes by more
-    than the share `tolerance`. Returns the log evidence of the rewards under the final hyperparameters, the baseline,
-    and the pooled noise variance, which is used for arms without a reward.
+    G, h, squares and counts are those of `arm_sums`. EM stops after `iterations` steps, or when no variance has a
+    relative change above `tolerance`. Returns the log evidence of the rewards under the final hyperparameters, the
+    baseline, and the pooled noise variance, which is used for arms without a reward.
     """
     arms, p = h.shape
     total_rewards, power, played, spread = 0.0, 0.0, 0, 0.0

@@ -4,8 +4,8 @@ Covariances depend on the model and on which entries are observed, but not on th
 them in a table that is a tree. Row 0 is the prior, and every other row is the covariance step from its parent for one
 pattern of observed entries. A series is a path in the tree, stored as one row number per time.
 
-A row of a series whose first entry is infinite is not an observation: it starts a new series with the same model. The
-time of this row is x_0 of the new series, so it has row 0 of the table.
+A row of a series whose first entry is infinite is not an observation: it starts a new series with the same model. At
+the time of this row, the new series is at x_0, so its covariance is row 0 of the table.
 
 The complete path, on which every entry is observed, is computed first, up to the row at which the covariance converges.
 This row is called frozen and is its own successor, so that a long series without missing entries costs O(d²) per step
@@ -27,7 +27,7 @@ from halfseen.kernels.linalg import FREEZE, copy_into, dot_transposed, nearly_eq
 LOG_2PI = 1.8378770664093453
 CHUNK = 256  # rows per matrix product, which fit the cache and are too few for BLAS to start threads
 
-# Two covariances that converge, up to FREEZE, from different sides have the same limit if they are this close.
+# If two covariances have converged up to FREEZE, and their relative difference is below this, they have the same limit.
 SAME_LIMIT = 1e-10
 NONE = -1
 # Columns of the tree. NEXT_COMPLETE: the child for a complete observation. FIRST_CHILD: the first of the other
@@ -174,9 +174,9 @@ def filter_series(
 
     * x_filt (B, n+1, d), the filtered means from m0 on,
     * the log-likelihoods (B,), Σ_t −½(log|S| + eᵀS⁻¹e + m log 2π) with m the number of observed entries of y_t,
-    * rows (B, n+1), the row of every time in the tables P_filt and P_pred,
+    * rows (B, n+1), for every time its row in the tables P_filt and P_pred,
     * P_filt (rows, d, d), the distinct filtered covariances, with the prior in row 0,
-    * P_pred (rows, d, d), the predicted covariances that belong to them,
+    * P_pred (rows, d, d), the predicted covariances that belong to these filtered covariances,
     * the frozen row, or −1 if the covariance does not converge.
     """
     B, n, k = ys.shape
@@ -317,7 +317,7 @@ def exact_round(
     gain: Matrix,  # output (d, k)
     limit_gain: Matrix,  # (d, k), the limit of the gain if `limit_known`
     limit_known: bool,
-    loop: Matrix,  # output (d + k, d) for `steady_round`, set when P converges and the limit was not known
+    loop: Matrix,  # output (d + k, d) for `steady_round`, set if P converges and `limit_known` is false
     x: Vector,  # (d,), filtered mean, updated in place
     mean: Vector,  # output (d,), a copy of the new x
 ) -> int:

@@ -25,12 +25,12 @@ from halfseen.validation import LIMIT
 
 GAUSSIAN, BINARY, COUNT = 0, 1, 2
 MAX_EXPONENT = math.log(LIMIT)  # no expected count is above LIMIT
-MAX_STEPS = 200  # of the search for a mode; bisection alone would need fewer
-PRECISION = 1e-13  # of a mode, relative
-SMALL_STEP = 1e-7  # after a step of this size, the error of Newton's method is about its square
+MAX_STEPS = 200  # limit for Newton's method; in the search for a mode, bisection alone would need fewer
+PRECISION = 1e-13  # relative error at which the search for a mode stops
+SMALL_STEP = 1e-7  # after a step of this size, the error of Newton's method is about SMALL_STEP²
 REACH = 8.5  # standard deviations on either side of the mean over which normal variables are integrated
 WIDE = 400.0  # the variance above which a logistic function of a normal variable is approximated
-FIRST_CHECKED = 10  # rewards of an arm before its predictions are compared with its rewards
+FIRST_CHECKED = 10  # number of rewards of an arm before its predictions are compared with its rewards
 
 
 @kernel()
@@ -48,7 +48,7 @@ def inverse_link(family, predictor):  # type: ignore[no-untyped-def]
 
 @kernel()
 def curvature(family, predictor):  # type: ignore[no-untyped-def]
-    """Return w = −∂² log p(r | η)/∂η², which is also μ′(η), for it does not depend on r."""
+    """Return w = −∂² log p(r | η)/∂η², which equals μ′(η) and does not depend on r."""
     if family == BINARY:
         ratio = math.exp(max(-abs(predictor), -MAX_EXPONENT))
         return ratio / ((1.0 + ratio) * (1.0 + ratio))
@@ -61,8 +61,9 @@ def curvature(family, predictor):  # type: ignore[no-untyped-def]
 def logistic_normal(mean, variance):  # type: ignore[no-untyped-def]
     """Return E[σ(η)] for η ~ N(mean, variance), and its derivative with respect to the mean.
 
-    The trapezoidal rule converges exponentially here. The narrower σ is in units of the standard deviation, the more
-    points it needs. Above WIDE it is replaced by MacKay's approximation, whose relative error is below 0.4 % there.
+    σ is the logistic function. The trapezoidal rule converges exponentially here. The larger the standard deviation,
+    the more points the rule needs. For a variance above WIDE, MacKay's approximation is used instead. Its relative
+    error is then below 0.4 %.
     """
     binary = np.int64(BINARY)  # Numba would compile `inverse_link` a second time for the constant
     if variance > WIDE:
@@ -96,8 +97,8 @@ def expected_reward(family, predictor, variance):  # type: ignore[no-untyped-def
 def posterior_mode(family, reward, predictor, variance):  # type: ignore[no-untyped-def]
     """Return the mode z of −(z − η)²/(2q) + log p(r | z), for the prior mean η = predictor and q = variance.
 
-    The derivative (z − η)/q + μ(z) − r increases with z. Its zero is found by Newton's method within an interval that
-    contains it, with a bisection wherever Newton's method would converge slowly.
+    The negative derivative, (z − η)/q + μ(z) − r, increases with z. Its zero is found by Newton's method within an
+    interval that contains it, with a bisection wherever Newton's method would converge slowly.
     """
     if variance <= 0.0:
         return predictor
@@ -110,7 +111,7 @@ def posterior_mode(family, reward, predictor, variance):  # type: ignore[no-unty
         if residual > 0.0:
             high = max(low, min(high, math.log(reward)))
         else:
-            # Where exp(z) < r + 1, the zero is above η − q. Where z > 0, exp(z) is at most r + η/q.
+            # At the zero, exp(z) = r + (η − z)/q. If exp(z) < r + 1, then z > η − q. If z > 0, then exp(z) < r + η/q.
             low = min(predictor, max(low, min(math.log(reward + 1.0), predictor - variance)))
             top = math.log(reward + max(predictor, 0.0) / variance + 1.0)
             high = max(low, min(high, top))
@@ -136,14 +137,14 @@ def posterior_mode(family, reward, predictor, variance):  # type: ignore[no-unty
 def step_and_curvature(family, reward, predictor, variance, reach):  # type: ignore[no-untyped-def]
     """Return r − μ(z) and w at the mode z of `posterior_mode`.
 
-    w is limited, so that no reward reduces a variance by more than MAX_REDUCTION. `reach` is the variance of the linear
-    predictor if its terms were not correlated: where it is much larger than `variance`, rounding errors of the latter
-    would decide.
+    w is limited, so that no reward reduces a variance by a factor of more than MAX_REDUCTION. `reach` is the variance
+    that the linear predictor would have if its terms were not correlated. If `reach` is much larger than `variance`,
+    `variance` is mostly rounding error, so `reach` sets the limit.
     """
     z = posterior_mode(family, reward, predictor, variance)
     level = inverse_link(family, z)
     step = reward - level
-    # At the mode, r − μ(z) = (z − η)/q. Rewards or variances that are large cost the left side its digits.
+    # At the mode, r − μ(z) = (z − η)/q. The left side is inaccurate if the reward or the variance is large.
     if variance * max(abs(reward), abs(level)) > abs(z) + abs(predictor):
         step = (z - predictor) / variance
     return step, min(curvature(family, z), MAX_REDUCTION / max(variance, reach, 1e-300))
@@ -188,8 +189,8 @@ def learn_family_reward(family, b, a, mean, cov, i, features, reward, gain):  # 
 def base_rate(family, prior_var, total, count):  # type: ignore[no-untyped-def]
     """Return the η with E[μ(η + ε)] = r̄ for ε ~ N(0, prior_var), as in `expected_reward`.
 
-    r̄ is the mean of `count` rewards with sum `total` and of one more reward, which is ½ for BINARY and 1 for COUNT. The
-    result is 0 for GAUSSIAN.
+    r̄ is the mean of `count` rewards with sum `total` and of one added reward, which is ½ for BINARY and 1 for COUNT.
+    The result is 0 for GAUSSIAN.
     """
     if family == BINARY:
         clicks = max(total, 0.0) + 0.5
@@ -211,8 +212,8 @@ def base_rate(family, prior_var, total, count):  # type: ignore[no-untyped-def]
 def move_baseline(b, mean, cov, baseline, found, intercept_var):  # type: ignore[no-untyped-def]
     """Change the prior mean of the intercepts of stream b from baseline[b] to `found`.
 
-    With prior variance v of the intercept, which is independent of the other parameters a priori, the mean of every arm
-    moves by the first column of C_a times the change divided by v.
+    A priori, the intercept has the variance v and is independent of the other parameters. The mean of every arm
+    therefore moves by the first column of C_a times the change of the baseline divided by v.
     """
     change = (found - baseline[b]) / intercept_var
     baseline[b] = found
@@ -242,10 +243,11 @@ def learn_family_rewards(  # type: ignore[no-untyped-def]
 ):
     """Update the posteriors of the arms played (n,) with rewards (n,) on features (n, p), row by row.
 
-    After every reward, the prior mean baseline (B,) of the intercepts becomes `base_rate` of all rewards of the stream,
-    whose sums are totals (B,). counts (B, K) are the numbers of rewards. calibration (B, K, 3) are the sums of expected
-    rewards, of rewards and of the predicted variances of rewards, from the reward after the first FIRST_CHECKED of an
-    arm on; 0 for GAUSSIAN. Each reward is predicted before it is learnt. Returns the first row refused, or −1.
+    After every reward, the prior mean of the intercepts, baseline (B,), is set to the `base_rate` of all rewards of the
+    stream. totals (B,) are the sums of these rewards, and counts (B, K) are the numbers of rewards. calibration (B, K,
+    3) are the sums of predicted rewards, of rewards and of the predicted variances of rewards. These sums leave out the
+    first FIRST_CHECKED rewards of each arm, and are 0 for GAUSSIAN. Each reward is predicted before it is learnt.
+    Returns the first row refused, or −1.
     """
     gain = np.empty(mean.shape[2])
     refused = -1
@@ -284,7 +286,7 @@ def learn_family_rewards(  # type: ignore[no-untyped-def]
 def replace_family_rewards(  # type: ignore[no-untyped-def]
     family, intercept_var, prior_var, rows, mean, cov, counts, totals, baseline, features, arms, changes
 ):
-    """Add changes (n,) to rewards learnt earlier on features (n, p): m_a += C_a c·change, and the baseline follows."""
+    """Add changes (n,) to rewards learnt earlier on features (n, p): m_a += C_a c·change. Also update the baseline."""
     gain = np.empty(mean.shape[2])
     for i in range(rows.shape[0]):
         b, a = rows[i], arms[i]
@@ -299,7 +301,7 @@ def replace_family_rewards(  # type: ignore[no-untyped-def]
 
 @kernel()
 def expected_rewards(family, means, variances, expected):  # type: ignore[no-untyped-def]
-    """Write `expected_reward` of every entry of means and variances (n, K) to expected (n, K)."""
+    """Write `expected_reward` of every entry of means and variances (n, K) to `expected` (n, K)."""
     for i in range(means.shape[0]):
         for a in range(means.shape[1]):
             expected[i, a] = expected_reward(family, means[i, a], variances[i, a])
@@ -347,7 +349,7 @@ def family_sums(family, features, arms, rewards, mean, G, h, likelihoods):  # ty
 
 @kernel()
 def _context_variance(b, a, d, slopes, P):  # type: ignore[no-untyped-def]
-    """Return mᵀPm, the variance of the linear predictor of arm a that is due to the context."""
+    """Return mᵀPm, the part of the variance of arm a's linear predictor that comes from the context."""
     total = 0.0
     for i in range(d):
         for j in range(d):
@@ -357,7 +359,7 @@ def _context_variance(b, a, d, slopes, P):  # type: ignore[no-untyped-def]
 
 @kernel()
 def context_variances(rows, sizes, slopes, P, variances):  # type: ignore[no-untyped-def]
-    """Write the variance of every arm's linear predictor that is due to the context to variances (n, K)."""
+    """Write to `variances` (n, K) the part of every linear predictor's variance that comes from the context."""
     for s in range(rows.shape[0]):
         for a in range(variances.shape[1]):
             variances[s, a] = _context_variance(rows[s], a, sizes[rows[s]], slopes, P)
@@ -365,7 +367,7 @@ def context_variances(rows, sizes, slopes, P, variances):  # type: ignore[no-unt
 
 @kernel()
 def working_noise(family, means, noise):  # type: ignore[no-untyped-def]
-    """Add 1/w, the noise variance of a reward on the scale of the linear predictors means (n, K), to noise (n, K)."""
+    """Add 1/w, the noise variance of a reward on the scale of the linear predictors means (n, K), to `noise` (n, K)."""
     for i in range(means.shape[0]):
         for a in range(means.shape[1]):
             noise[i, a] += 1.0 / max(curvature(family, means[i, a]), 1.0 / MAX_REDUCTION)
@@ -377,10 +379,10 @@ def learn_family_packed(  # type: ignore[no-untyped-def]
 ):
     """Update the posteriors of the arms played (n,) with rewards (n,), as `learn_family_rewards` does.
 
-    The variance of the linear predictor is q = cᵀCc + mᵀPm. A reward whose features are NaN is ignored, because its
-    round is no longer in the history, and so is one on features so large that no digit of cᵀCc is right. For
-    calibration, see `learn_family_rewards`; the contexts of the last fit had the covariance smooth_cov, which its
-    parameters allow for.
+    The variance of the linear predictor is q = cᵀCc + mᵀPm. Two kinds of reward are ignored: those with features of
+    NaN, because their round is no longer in the history, and those with features so large that no digit of cᵀCc is
+    right. For calibration, see `learn_family_rewards`. The parameters of the last fit already allow for the covariance
+    smooth_cov of its contexts, so the predictions for `calibration` only include the variance beyond it.
     """
     for s in range(rows.shape[0]):
         if math.isnan(features[s, 0]):
@@ -438,7 +440,7 @@ def replace_family_packed(rows, sizes, mean, cov, features, arms, changes):  # t
 def update_context_from_family(  # type: ignore[no-untyped-def]
     family, rows, slots, arm, reward, sizes, mean, cov, slopes, x, P, shift, fitted, raw
 ):
-    """Update x and P of the streams in rows (n,) with rewards as observations of the context.
+    """Update x and P of the streams in `rows` (n,) with rewards as observations of the context.
 
     Arguments as for `kernels.adaptive.update_context`. With the mode z and w of `learn_family_packed`,
     x += Pm(r − μ(z)) and P −= w Pm mᵀP/(1 + wq). The arm has already learnt from the reward. If η⁺ and s⁺ are the mean
@@ -458,7 +460,7 @@ def update_context_from_family(  # type: ignore[no-untyped-def]
             continue
         step, w = step_and_curvature(family, reward[b, slots[t]], predictor, g, g)
         left = 1.0 + w * g - w * after
-        if not left > 0.0:  # then the arm cannot have learnt from this reward yet
+        if not left > 0.0:  # then the arm has not learnt from this reward yet
             continue
         before = after * (1.0 + w * g) / left
         move_context(b, d, x, P, gain, g, step, 1.0, w / (1.0 + w * (g + before)))

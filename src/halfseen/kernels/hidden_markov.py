@@ -15,8 +15,8 @@ import numpy as np
 
 from halfseen.kernels.compiling import kernel
 
-MIN_TRANSITION = 1e-8  # the least transition probability, because EM never changes a probability of 0
-MIN_VISITS = 1e-6  # a state that is visited in a smaller share of the rounds keeps its mean and variances
+MIN_TRANSITION = 1e-8  # a lower bound of transition probabilities, because EM never changes a probability of 0
+MIN_VISITS = 1e-6  # a state that is visited in a smaller share of the rounds than this keeps its mean and variances
 
 
 @kernel()
@@ -130,10 +130,10 @@ def _step(y, g, belief, F, mean, var, rho_F, rho_1, rho_y, rho_yy, pred, ret, ol
 
 @kernel()
 def filter_and_learn(rows, ys, rounds, exponent, floor, belief, F, mean, var, rho_F, rho_1, rho_y, rho_yy):  # type: ignore[no-untyped-def]
-    """Update beliefs, statistics and parameters of the streams in rows (n,) with one round.
+    """Update beliefs, statistics and parameters of the streams in `rows` (n,) with one round.
 
     ys (n, k) are the observations, NaN where missing, and rounds (n,) the round numbers t. The weight of a round is
-    t^−exponent. The arrays from `belief` on have a leading axis B and are changed.
+    t^−exponent. The arrays from `belief` on have a leading axis B and are updated in place.
     """
     M = belief.shape[1]
     pred, ret, old = np.empty(M), np.empty((M, M)), np.empty(M)
@@ -147,7 +147,7 @@ def filter_and_learn(rows, ys, rounds, exponent, floor, belief, F, mean, var, rh
 
 @kernel()
 def fit_start(ys, passes, exponent, floor, belief, F, mean, var, rho_F, rho_1, rho_y, rho_yy):  # type: ignore[no-untyped-def]
-    """Run EM on the first rounds ys (n, k) of one stream, and compute the statistics to continue with.
+    """Run EM on the first rounds ys (n, k) of one stream, and compute the statistics for `filter_and_learn`.
 
     With weights 1/t the statistics are plain means over the rounds, and a pass with constant parameters followed by one
     maximisation is an iteration of the Baum–Welch algorithm. The last pass uses the weights of `filter_and_learn`.

@@ -14,10 +14,11 @@ from halfseen.kernels.compiling import AS_WRITTEN, kernel
 
 @kernel(AS_WRITTEN)
 def _frontier(regrets, information, eligible, frontier):  # type: ignore[no-untyped-def]
-    """Write the Pareto-optimal arms by increasing regret to `frontier` (K,), and return their number.
+    """Write the Pareto-optimal arms, in order of increasing regret, to `frontier` (K,), and return their number.
 
-    No other eligible arm has at most the regret and at least the information of an arm on the frontier. Of arms with
-    the same regret and information, the frontier has one.
+    An arm is Pareto-optimal if every eligible arm with less regret has less information, and every eligible arm with
+    equal regret has no more information. Of several arms with equal regret and equal information, only one is written
+    to the frontier.
     """
     count, most = 0, -1.0
     while True:
@@ -35,11 +36,11 @@ def _frontier(regrets, information, eligible, frontier):  # type: ignore[no-unty
 
 @kernel(AS_WRITTEN)
 def _best_pair(regrets, gains, frontier, count):  # type: ignore[no-untyped-def]
-    """Return two arms and the probability of the second that minimise (Σ p_a Δ_a)² / Σ p_a g_a.
+    """Return the two arms, and the probability of the second of them, that minimise (Σ p_a Δ_a)² / Σ p_a g_a.
 
-    Δ_a is 1 + regret_a, and g_a is the gain. For mixtures of two arms Δ = c + r·g, where r is the increase of Δ per
-    unit of gain g. Δ²/g has its minimum 4rc at g = c/r. If this g is not between the gains of the two arms, one of them
-    alone is best.
+    Δ_a is 1 + regret_a, and g_a is the gain. For mixtures of two arms, the mean Δ and the mean gain g satisfy Δ = c +
+    r·g, where r is the increase of Δ per unit of gain. Δ²/g has its minimum 4rc at g = c/r. If this g is not between
+    the gains of the two arms, one of them alone is best.
     """
     low, high, share, lowest = frontier[0], frontier[0], 0.0, np.inf
     for i in range(count):
@@ -60,7 +61,7 @@ def _best_pair(regrets, gains, frontier, count):  # type: ignore[no-untyped-def]
 
 @kernel(AS_WRITTEN)
 def _divide(share, arm, regrets, information, eligible, probabilities):  # type: ignore[no-untyped-def]
-    """Divide `share` equally among the arm and all arms of the same regret and information: probabilities (K,)."""
+    """Add equal parts of `share` to the probabilities of all arms with the regret and information of `arm`."""
     arms, count = regrets.shape[0], 0
     for a in range(arms):
         if eligible[a] and regrets[a] == regrets[arm] and information[a] == information[arm]:
@@ -72,10 +73,10 @@ def _divide(share, arm, regrets, information, eligible, probabilities):  # type:
 
 @kernel(AS_WRITTEN)
 def minimise_information_ratio(means, variances, widths, noise_variances, available, probabilities):  # type: ignore[no-untyped-def]
-    """Write the distribution over available arms that minimises (Σ p_a Δ_a)² / Σ p_a g_a to probabilities (n, K).
+    """Write the distribution over available arms that minimises (Σ p_a Δ_a)² / Σ p_a g_a to `probabilities` (n, K).
 
-    Δ_a = max_b (m_b + width_b·std_b) − m_a and g_a = ½ log(1 + variance_a/noise_a). All arguments are (n, K). With m
-    the best mean, Δ_a is computed as U + (m − m_a), where U = max_b (width_b·std_b − (m − m_b)). This sum of
+    Δ_a = max_b (m_b + width_b·std_b) − m_a and g_a = ½ log(1 + variance_a/noise_a). All arguments are (n, K). Let m be
+    the best mean. Δ_a is computed as U + (m − m_a), where U = max_b (width_b·std_b − (m − m_b)). This sum of
     nonnegative numbers is accurate even if all means are large. Only proportions matter, so Δ is divided by U and g by
     its maximum.
     """

@@ -24,8 +24,8 @@ from halfseen.kernels.linalg import (
 from halfseen.validation import LIMIT
 
 NOISE_FLOOR = 1e-9  # a Σ_ii of 0 is replaced by this share of S_ii
-MAX_VARIANCE = LIMIT * LIMIT  # of a context; beyond it, unstable dynamics would overflow
-MAX_POWER = LIMIT**0.5  # of an entry of a power of D, so that products of powers and variances do not overflow
+MAX_VARIANCE = LIMIT * LIMIT  # the largest variance of a context; beyond it, unstable dynamics would overflow
+MAX_POWER = LIMIT**0.5  # the largest entry of a power of D, so that products with variances do not overflow
 NEGLIGIBLE = 1e-60  # entries of a power of D below this count as 0
 ROUNDING = 1e-13  # a positive Σ_ii is used unchanged if it is at least this share of S_ii
 
@@ -55,7 +55,7 @@ def _largest(M: Matrix) -> float:
 
 @kernel()
 def _several_steps(D: Matrix, Q: Matrix, steps: int, D_n: Matrix, Q_n: Matrix, work: Stack) -> bool:
-    """Compute the result of `several_steps`, or return False if it is too large."""
+    """Compute the result of `several_steps`, or return False if an entry is too large."""
     d = D.shape[0]
     power, total, product, image = work[0], work[1], work[2], work[3]
     copy_into(power, D)
@@ -123,7 +123,7 @@ def covariance_step(
 
     P⁻ = DPDᵀ + Q, S = AP⁻Aᵀ + Σ, G = P⁻AᵀS⁻¹ and P = (I−GA)P⁻(I−GA)ᵀ + GΣGᵀ. A Σ_ii of 0 is replaced by 1e-9 S_ii, a
     share that does not depend on the units of y. A positive Σ_ii is raised to 1e-13 S_ii if it is smaller. The rounding
-    error of P is relative to P⁻, so P is kept positive definite up to it.
+    error of P is proportional to P⁻. Where this error could make P indefinite, the diagonal of P is raised.
     """
     d = D.shape[0]
     k = R.shape[0]
@@ -198,7 +198,7 @@ def advance_gain(
 
     A group is frozen once P has converged (see `nearly_equal`) in a round without missing entries. Frozen groups are
     skipped until an entry is missing. The caller sets `frozen` to False when it replaces the model or covariance of a
-    group. A variance never exceeds MAX_VARIANCE, however long a context with unstable dynamics is not observed.
+    group. A variance never exceeds MAX_VARIANCE, even if the dynamics are unstable and nothing is observed for long.
     """
     d = D.shape[1]
     k = R.shape[1]
@@ -311,7 +311,7 @@ def predict_ahead(
     frozen: Flags,  # (M,), updated in place
     x: Matrix,  # (B, d), filtered means, updated in place
 ) -> None:
-    """Predict means and covariances `steps` rounds ahead, in which nothing is observed.
+    """Predict means and covariances `steps` rounds ahead, without observations.
 
     If each group has its own model, groups and rows must be equal. As in `advance_gain` and `advance_mean`, P stays
     below MAX_VARIANCE and x within ±LIMIT.

@@ -10,7 +10,7 @@ from halfseen.kernels.compiling import AS_WRITTEN, kernel
 PIVOT_FLOOR = 1e-14  # a pivot below this share of its diagonal entry is rounding error
 FREEZE = 1e-12  # a covariance whose relative change is below this has converged
 MAX_RAISE = 1e-3  # the largest part of a variance that rounding errors may add to it
-CANCELLATION = 1e-14  # rounding error of a covariance relative to a larger one from which another is subtracted
+CANCELLATION = 1e-14  # rounding error of a difference of two covariances, relative to the larger of the two
 
 
 @kernel()
@@ -106,10 +106,10 @@ def symmetrise(P: Matrix) -> None:
 
 @kernel(AS_WRITTEN)
 def raise_pivots(C: Matrix, scale: Vector) -> None:
-    """Raise diagonal entries of C (n, n), so that rounding errors leave it positive definite.
+    """Raise diagonal entries of C (n, n), so that C is positive definite in spite of rounding errors.
 
     The errors of row i are relative to `scale` (n,), the diagonal of the matrix from which C was computed. A pivot of
-    the Cholesky factorisation below this rounding error is raised to it. If no pivot is, C does not change.
+    the Cholesky factorisation below this rounding error is raised to it. If no pivot is that small, C does not change.
     """
     n = C.shape[0]
     U = np.zeros((n, n))
@@ -133,8 +133,8 @@ def raise_pivots(C: Matrix, scale: Vector) -> None:
 def subtract_outer(C: Matrix, gain: Vector, share: Float, safe: bool) -> None:
     """Subtract gain gainᵀ·share from the covariance C (n, n), which stays positive definite.
 
-    Unless the reduction is `safe`, rounding errors could leave C indefinite, and pivots are raised. Where so few digits
-    of C are right that a variance would become larger than before, C does not change.
+    If the subtraction is not `safe`, rounding errors could make C indefinite, so pivots are raised. If so few digits of
+    C are right that a variance would become larger than before, C does not change.
     """
     n = C.shape[0]
     before = C if safe else C.copy()
@@ -173,8 +173,8 @@ def nearly_equal(P_new: Matrix, P_old: Matrix, P_pred: Matrix, tolerance: Float)
 def run_recursion(FT: Matrix, start: Vector, X: Matrix, backward: bool) -> None:
     """Compute X_t ← X_t + F X_{t−1} for the rows of X (n, d) in order, or X_t + F X_{t+1} in reverse order.
 
-    `start` (d,) precedes the first row. FT (d, d) is Fᵀ. The filter and the smoother spend most of their time here once
-    the gain has converged. Columns are processed four at a time, because the inner loop then vectorises and stores the
+    `start` (d,) precedes the first row. FT (d, d) is Fᵀ. Once the gain has converged, the filter and the smoother spend
+    most of their time here. Columns are processed four at a time, because the inner loop then vectorises and stores the
     sum less often.
     """
     n, d = X.shape

@@ -1,7 +1,8 @@
 """Regression on a context observed with noise of known covariance (docs/mathematics.md, "Measurement-error bandit").
 
-Per stream and arm: V and W (B, K, p, p), f and θ = theta (B, K, p). noise Σ is (B, p, p), and rewarded (B,) counts the
-rewards of a stream. Features are y and, in the last column, the propensity π of the arm played.
+V and W are (B, K, p, p), f and θ (theta) are (B, K, p): see `update_corrected`. The noise covariance Σ is (B, p, p),
+and rewarded (B,) counts the rewards of a stream. Features are y and, in the last column, the propensity π of the arm
+played.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def _estimate(V, W, f, corrected, safety, A, L, theta):  # type: ignore[no-untyp
 
 @kernel()
 def estimate_arms(rows, V, W, f, rewarded, burn_in, safety, theta):  # type: ignore[no-untyped-def]
-    """Compute θ_a of every arm of the streams in rows (n,)."""
+    """Compute θ_a of every arm of the streams in `rows` (n,)."""
     p = f.shape[2]
     A, L = np.empty((p, p)), np.empty((p, p))
     for b in rows:
@@ -80,7 +81,7 @@ def estimate_arms(rows, V, W, f, rewarded, burn_in, safety, theta):  # type: ign
 
 @kernel()
 def score_observed(rows, theta, features, means):  # type: ignore[no-untyped-def]
-    """Write θ_aᵀy over the observed entries of y to means (n, K). The last column of the features is ignored."""
+    """Write θ_aᵀy over the observed entries of y to `means` (n, K). The last column of the features is ignored."""
     p = theta.shape[2]
     for i in range(rows.shape[0]):
         for a in range(theta.shape[1]):

@@ -1,9 +1,9 @@
 """Random numbers that are a pure function of (seed, stream, round, purpose).
 
-The generator is Philox-4x64 with ten rounds (Salmon et al., 2011), the one of `numpy.random.Philox`, with the key
-(seed, stream) and the counter (block, round, purpose, 0). A draw does not depend on earlier draws, so a run that is
-resumed, reordered or distributed makes the same draws, and all agents of an experiment get the same noise. The class of
-NumPy is too slow for this use, in which every decision sets the counter.
+The generator is Philox-4x64 with ten rounds (Salmon et al., 2011), as in `numpy.random.Philox`, with the key (seed,
+stream) and the counter (block, round, purpose, 0). A draw does not depend on earlier draws, so a run that is resumed,
+reordered or distributed makes the same draws, and all agents of an experiment get the same noise. NumPy's own class is
+too slow here, because every decision sets the counter.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Purpose(IntEnum):
     CLUSTERS = 10  # the start of k-means
     HIDDEN_STATE = 11  # the states of a Markov chain
     QUANTISATION = 12  # the states of a quantised linear-Gaussian world
-    GUARDRAILS = 13  # whether the chooser decides, and the arm if it does not
+    GUARDRAILS = 13  # whether the chooser decides, and which arm is played if it does not
     FORECAST = 14  # contexts over which a forecast is averaged
     GAPS = 15  # which rounds of a world are left out
 
@@ -89,8 +89,8 @@ def orthogonal_matrices(keys: Keys, purpose: int, size: int) -> Floats:
     """Return one orthogonal matrix per key, (n, size, size), drawn from the uniform distribution."""
     raw = normals(keys, np.zeros(len(keys), dtype=np.int64), purpose, size * size).reshape(-1, size, size)
     factor, triangle = np.linalg.qr(raw)
-    # Multiplied by the signs of the diagonal of R, the factor is uniform and does not depend on the signs LAPACK
-    # chooses.
+    # After multiplication by the signs of the diagonal of R, the orthogonal factor is uniform and does not depend on
+    # the signs that LAPACK chooses.
     return np.ascontiguousarray(factor * np.sign(np.einsum("bii->bi", triangle))[:, None, :])
 
 
@@ -126,7 +126,7 @@ def _two_blocks(key_0, key_1, block, now, purpose):  # type: ignore[no-untyped-d
 
 @kernel(AS_WRITTEN)
 def _uniform(word):  # type: ignore[no-untyped-def]
-    """Return the midpoint of one of 2^53 equal intervals of (0, 1). Those above 1/2 are rounded, the last one to 1."""
+    """Return the midpoint of one of 2^53 equal intervals of (0, 1). Midpoints above 1/2 are rounded, the last to 1."""
     return (np.int64(word >> _TO_53_BITS) + 0.5) * (1.0 / 9007199254740992.0)
 
 
@@ -153,7 +153,7 @@ def draw_one(i, keys, now, purpose, as_normals, scratch, o, out):  # type: ignor
 
 @kernel(AS_WRITTEN)
 def draw(keys, rounds, purpose, as_normals, out):  # type: ignore[no-untyped-def]
-    """Write standard normals, or uniforms on (0, 1), to out (n, count). Row i belongs to keys[i] and rounds[i]."""
+    """Write standard normals, or uniforms on (0, 1), to `out` (n, count). Row i belongs to keys[i] and rounds[i]."""
     scratch = np.empty(out.shape[1] + EXTRA)
     for i in range(out.shape[0]):
         draw_one(i, keys, rounds[i], purpose, as_normals, scratch, i, out)

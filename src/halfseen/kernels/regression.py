@@ -1,7 +1,7 @@
-"""Bayesian linear regression, a separate one for every stream and arm (docs/mathematics.md, "The arms").
+"""Bayesian linear regression, separate for every stream and arm (docs/mathematics.md, "The arms").
 
 The posterior of an arm is its mean m_a and covariance C_a = B_a⁻¹. A rank-one update of both costs O(p²). Means are
-(B, K, p). Of the symmetric C_a only the upper triangle is stored, row by row, in cov (B, K, p(p + 1)/2), because
+(B, K, p). Of the symmetric C_a only the upper triangle is stored, row by row, in `cov` (B, K, p(p + 1)/2), because
 scoring takes about as long as reading the covariances. Results are written to arrays of the caller, because allocating
 arrays takes longer than the arithmetic of a small problem.
 """
@@ -44,9 +44,9 @@ def score_one(b, mean, cov, i, features, products, o, means, variances):  # type
 
 @kernel()
 def score_arms(rows, mean, cov, features, means, variances):  # type: ignore[no-untyped-def]
-    """Write the predicted reward cᵀm_a and its parameter variance cᵀC_a c to means and variances (n, K).
+    """Write the predicted reward cᵀm_a and its parameter variance cᵀC_a c to `means` and `variances` (n, K).
 
-    features (n, p) are the rows c of the streams in rows (n,).
+    features (n, p) are the rows c of the streams in `rows` (n,).
     """
     products = np.empty(cov.shape[2])
     for i in range(rows.shape[0]):
@@ -55,7 +55,7 @@ def score_arms(rows, mean, cov, features, means, variances):  # type: ignore[no-
 
 @kernel()
 def score_known(rows, mean, features, means):  # type: ignore[no-untyped-def]
-    """Write cᵀμ_a to means (n, K), for known arm parameters μ = mean (B, K, p) and features (n, p)."""
+    """Write cᵀμ_a to `means` (n, K), for known arm parameters μ = mean (B, K, p) and features (n, p)."""
     n, arms, p = rows.shape[0], mean.shape[1], mean.shape[2]
     for i in range(n):
         for a in range(arms):
@@ -100,7 +100,7 @@ def covariance_times_feature(C, feature, gain):  # type: ignore[no-untyped-def]
         gain[j_3] += C[row + j_3] * c
         gain[j_3] += C[row_1 + j_3] * c_1
         gain[j_3] += C[row_2 + j_3] * c_2
-        # Views from here on, because a loop does not vectorise if the compiler cannot exclude negative indices.
+        # Views from here on, because a loop only vectorises if the compiler knows that no index is negative.
         entries, images = feature[j + 4 :], gain[j + 4 :]
         C_0, C_1 = C[row + j + 4 : row + p], C[row_1 + j + 4 : row_1 + p]
         C_2, C_3 = C[row_2 + j + 4 : row_2 + p], C[row_3 + j + 4 : row_3 + p]
@@ -134,7 +134,7 @@ def covariance_times_feature(C, feature, gain):  # type: ignore[no-untyped-def]
 
 @kernel(FUSED)
 def variance_without_correlation(C, feature):  # type: ignore[no-untyped-def]
-    """Return Σ_j C_jj c_j², to which the rounding error of cᵀCc is relative, for a packed C."""
+    """Return Σ_j C_jj c_j² for a packed C. The rounding error of cᵀCc is proportional to this sum."""
     p, at, total = feature.shape[0], 0, 0.0
     for j in range(p):
         total += C[at] * feature[j] * feature[j]
@@ -207,8 +207,8 @@ def replace_rewards(rows, mean, cov, features, arms, changes):  # type: ignore[n
 def learn_rewards(rows, mean, cov, log_det, features, arms, rewards):  # type: ignore[no-untyped-def]
     """Update the posteriors of the arms played (n,) with rewards (n,) on features (n, p), row by row.
 
-    B_a += ccᵀ and f_a += rc of Algorithm 1 of the paper become, with C = B_a⁻¹, m = C f_a and q = cᵀCc:
-    C −= Cc(Cc)ᵀ/(1 + q), m += Cc(r − cᵀm)/(1 + q) and log|B_a| += log(1 + q).
+    Algorithm 1 of the paper has the updates B_a += ccᵀ and f_a += rc. With C = B_a⁻¹, m = C f_a and q = cᵀCc, they
+    become C −= Cc(Cc)ᵀ/(1 + q), m += Cc(r − cᵀm)/(1 + q) and log|B_a| += log(1 + q).
 
     A reward that would reduce the variance along c by a factor of more than MAX_REDUCTION is refused, because the
     result would have hardly a correct digit. So is one whose q has hardly a correct digit, because c is large and C is

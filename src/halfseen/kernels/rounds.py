@@ -1,4 +1,4 @@
-"""Kernels that call several others, because a call from Python costs more than most kernels take.
+"""Kernels that call several others, because a call from Python takes longer than most kernels.
 
 The results are the same, bit for bit, as those of the single kernels.
 """
@@ -16,9 +16,9 @@ from halfseen.kernels.regression import learn_one, score_arms, score_one
 
 @kernel(AS_WRITTEN)
 def begin_round(rows, observations, rounds, now):  # type: ignore[no-untyped-def]
-    """Return `classify_values` of observations (n, k), and start the next round of the streams in rows (n,).
+    """Return `classify_values` of observations (n, k), and start the next round of the streams in `rows` (n,).
 
-    The numbers in rounds (B,) increase by 1 and are copied to now (n,), unless the observations are EXCESSIVE.
+    The numbers in `rounds` (B,) increase by 1 and are copied to `now` (n,), unless the observations are EXCESSIVE.
     """
     result = classify_values(observations)
     if result != EXCESSIVE:
@@ -33,7 +33,7 @@ def begin_round(rows, observations, rounds, now):  # type: ignore[no-untyped-def
 def score_and_pick(  # type: ignore[no-untyped-def]
     rows, mean, cov, features, widths, distribution, keys, rounds, purpose, available, scores, winners
 ):
-    """Call `score_arms`, `draw` and `pick`. Write means and variances to scores (2, n, K) and arms to winners (n,)."""
+    """Call `score_arms`, `draw` and `pick`. Means and variances go to `scores` (2, n, K), arms to `winners` (n,)."""
     means, variances = scores[0], scores[1]
     score_arms(rows, mean, cov, features, means, variances)
     noise = np.empty(means.shape)
@@ -59,13 +59,13 @@ def play_rounds(  # type: ignore[no-untyped-def]
     arms,
     rewards,
 ):
-    """Score, draw, pick and learn in n rounds of B streams, stream by stream, which uses the cache better.
+    """Score, draw, pick and learn in n rounds of B streams, stream by stream, to use the processor cache better.
 
     Row b·n + t of features (B·n, p) and of the expected rewards (B·n, K) is round t of stream b. Widths are (B·n, K),
     or (B, K) if they are constant. rounds (B,) are the numbers of the first rounds. The reward of an arm is its
-    expected reward plus noise (B, n). The learner gets it divided by `unit`. The arms played and the rewards are
-    written to arms (B, n) and rewards (B, n). Returns b·n + t of the first reward that the learner refused (see
-    `learn_rewards`), by round and then by stream, or −1. The rounds after it are not complete.
+    expected reward plus noise (B, n). The learner gets the reward divided by `unit`. The arms played and the rewards
+    are written to `arms` (B, n) and `rewards` (B, n). Returns b·n + t of the first reward that the learner refused (see
+    `learn_rewards`), in order of rounds and then of streams, or −1. The rounds after that reward are not complete.
     """
     streams, n = noise.shape
     products, gain = np.empty(cov.shape[2]), np.empty(mean.shape[2])

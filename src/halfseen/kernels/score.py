@@ -1,7 +1,8 @@
 """The score, which is the gradient of the log-likelihood of a series (docs/mathematics.md, "Maximum likelihood").
 
-The adjoint recursion needs the inverse of S only. Expressions in smoothed moments (Fisher's identity) give the same
-numbers but contain Q⁻¹ and Σ⁻¹, and lose their digits where Q or Σ is almost singular, as it often is at the maximum.
+The adjoint recursion inverts only S, the covariance of the innovation. Fisher's identity, with smoothed moments, gives
+the same numbers but contains Q⁻¹ and Σ⁻¹. These expressions are inaccurate where Q or Σ is almost singular, as is often
+the case at the maximum.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from halfseen.kernels.linalg import (
 
 @kernel()
 def _gain(P_pred: Matrix, R: Matrix, seen: Flags, G: Matrix, H: Matrix, work_dk: Stack, work_kk: Stack) -> None:
-    """Compute G = P⁻AᵀS⁻¹ (d, k) and H = S⁻¹ (k, k) as in `covariance_step`, with 0 for missing entries."""
+    """Compute G = P⁻AᵀS⁻¹ (d, k) and H = S⁻¹ (k, k) as in `covariance_step`, with zeros for missing entries."""
     d, k = G.shape
     S, W, U = work_kk[0], work_kk[1], work_kk[2]
     cross, white = work_dk[0], work_dk[1]
@@ -56,12 +57,14 @@ def score_series(
     R: Matrix,  # Σ (k, k)
     y: Matrix,  # (n, k), NaN where missing
     x_filt: Matrix,  # (n+1, d)
-    rows: Index,  # (n+1,), the row of every time in P_filt and P_pred
+    rows: Index,  # (n+1,), for every time its row in P_filt and P_pred
     P_filt: Stack,  # (rows, d, d)
     P_pred: Stack,  # (rows, d, d)
-    frozen: int,  # the frozen row of P_filt, or −1
+    frozen: int,  # the row of the converged covariance in P_filt, or −1
 ) -> tuple[Matrix, Matrix, Matrix, Vector, Matrix]:
-    """Return the derivatives of the log-likelihood in D, Q, Σ, m_0 and P_0 from the results of `filter_series`.
+    """Return the derivatives of the log-likelihood with respect to D, Q, Σ, m_0 and P_0.
+
+    The arguments from x_filt on are results of `filter_series`.
 
     With F_t = (I − G_t A)ᵀDᵀ, r_n = 0 and N_n = 0, for t = n, ..., 1:
 
@@ -70,7 +73,8 @@ def score_series(
         ∂/∂Σ = ½ Σ_t u_t u_tᵀ − S_t⁻¹ − G_tᵀDᵀN_t D G_t,  u_t = S_t⁻¹e_t − G_tᵀDᵀr_t
         ∂/∂m_0 = Dᵀr_0,  ∂/∂P_0 = ½ DᵀM_1 D
 
-    Derivatives in a covariance C are the symmetric matrices g for which dl = tr(g dC).
+    The derivative with respect to a covariance C is the symmetric matrix g for which dl = tr(g dC), where l is the
+    log-likelihood.
     """
     n, k = y.shape
     d = D.shape[0]
@@ -93,7 +97,7 @@ def score_series(
         row = rows[t + 1]
         if not known[row]:
             known[row] = True
-            # Several rows may lead to the frozen one. Their P⁻ agree to FREEZE.
+            # Several rows may lead to the frozen one. Their P⁻ are equal up to the relative error FREEZE.
             _gain(P_pred[row], R, seen, G[row], H[row], work_dk, work_kk)
 
     r = np.zeros((n + 1, d))

@@ -10,7 +10,7 @@ from halfseen.kernels.compiling import kernel
 
 @kernel()
 def move_contexts(D: Stack, noise: Stack, x: Matrix) -> Stack:
-    """Return the contexts (B, n, d) of x_{t+1} = D x_t + ε_t, from x (B, d), with D (B, d, d) and noise ε (B, n, d)."""
+    """Return contexts (B, n, d) that start from x (B, d), with x_{t+1} = D x_t + ε_t, D (B, d, d) and ε (B, n, d)."""
     streams, n, d = noise.shape
     contexts = np.empty((streams, n, d))
     for b in range(streams):

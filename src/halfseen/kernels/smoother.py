@@ -1,8 +1,8 @@
 """The Rauch–Tung–Striebel smoother for the tables of the series filter (docs/mathematics.md, "Building blocks").
 
 The gain J_t = P_t Dᵀ (P⁻_{t+1})⁻¹ depends only on the row of the filter at time t, so it is computed once per row.
-Smoothed covariances are computed backwards from the end of a series and converge as well. While the row of the filter
-is the frozen one and the smoothed covariance has converged, all times share one row, and a step costs O(d²).
+Smoothed covariances are computed backwards from the end of a series and converge too. While the filter is at its frozen
+row (see `kernels.filter`) and the smoothed covariance has converged, all times share one row, and a step costs O(d²).
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def smoother_gain(D: Matrix, P: Matrix, P_pred: Matrix, J: Matrix, C: Matrix, wo
     """Compute J = PDᵀ(P⁻)⁻¹ and C = (I−JD)P(I−JD)ᵀ + JQJᵀ from the filtered P and P⁻ = DPDᵀ + Q, all (d, d).
 
     C is the covariance of x_t given y_1, ..., y_t and x_{t+1}. If P⁻ is singular, its diagonal is increased before it
-    is inverted, and J has an error. In this form only the square of the error enters C. `work` (at least 3, d, d) is
-    scratch.
+    is inverted, so J has an error. Only the square of this error enters this formula for C. `work` (at least 3, d, d)
+    is scratch.
     """
     d = D.shape[0]
     DP, scratch, W = work[0], work[1], work[2]
@@ -107,17 +107,17 @@ def smooth_series(
     D: Matrix,  # (d, d)
     Q: Matrix,  # (d, d)
     x_filt: Stack,  # (B, n+1, d)
-    rows: Index,  # (B, n+1), the row of every time in P_filt and P_pred
+    rows: Index,  # (B, n+1), for every time its row in P_filt and P_pred
     P_filt: Stack,  # (rows, d, d)
     P_pred: Stack,  # (rows, d, d)
-    frozen: int,  # the frozen row of P_filt, or −1
+    frozen: int,  # the row of the converged covariance in P_filt, or −1
 ) -> tuple[Stack, Index, Stack, Stack]:
-    """Smooth B series from the results of `filter_series`, in each of which several series may follow each other.
+    """Smooth B series from the results of `filter_series`. Each may consist of several series, one after the other.
 
     Returns, for the times 0 to n,
 
     * x_smooth (B, n+1, d), the smoothed means xˢ_t = x_t + J_t(xˢ_{t+1} − Dx_t),
-    * smooth_rows (B, n+1), the row of every time in the tables P_smooth and lag,
+    * smooth_rows (B, n+1), for every time its row in the tables P_smooth and lag,
     * P_smooth (rows, d, d), the distinct covariances Pˢ_t = C_t + J_t Pˢ_{t+1} J_tᵀ, with C_t as in `smoother_gain`,
     * lag (rows, d, d), Cov(x_{t+1}, x_t | y) = Pˢ_{t+1} J_tᵀ, which is undefined in the row of t = n.
     """
@@ -146,7 +146,7 @@ def smooth_series(
                 if after == 0:  # a new series starts
                     continue
                 P_next = P_pred[after]
-                if after == frozen:  # several rows lead to the frozen one, so its P_pred may belong to another row
+                if after == frozen:  # its P_pred may belong to another row, because several rows lead to it
                     P_next = work[3]
                     predict(D, Q, P_filt[row], work[0], P_next)
                 smoother_gain(D, P_filt[row], P_next, J[row], C[row], work)
@@ -154,7 +154,7 @@ def smooth_series(
                 if row == frozen:
                     JT, K = _frozen_map(D, J[row])
 
-        same = b > 0  # whether this series has the same rows as the one before, and so the same smoothed covariances
+        same = b > 0  # whether the series has the same rows, and so the same smoothed covariances, as the one before
         if same:
             for t in range(times):
                 if rows[b, t] != rows[b - 1, t]:

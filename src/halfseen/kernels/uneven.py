@@ -24,11 +24,11 @@ def filter_uneven(
     m0: Vector,  # (d,), mean of x_0
     P0: Matrix,  # (d, d), covariance of x_0
     y: Matrix,  # (n, k), NaN where missing
-    elapsed: Index,  # (n,), the steps from the round before, for the first round from x_0
+    elapsed: Index,  # (n,), the steps since the round before; for the first round, the steps since x_0
 ) -> tuple[Matrix, float, Stack, Stack, Stack, Stack]:
     """Return x_filt (n+1, d), the log-likelihood, P_filt and P_pred (n+1, d, d), and Dⁿ and Q_n (n+1, d, d).
 
-    Index t of Dⁿ and Q_n belongs to the gap before round t. Index 0 of P_pred, Dⁿ and Q_n is 0.
+    Index t of Dⁿ and Q_n belongs to the gap before round t. Index 0 of P_pred, Dⁿ and Q_n is filled with 0.
     """
     n, k = y.shape
     d = D.shape[0]
@@ -72,7 +72,8 @@ def filter_uneven(
 def smooth_uneven(x_filt: Matrix, P_filt: Stack, P_pred: Stack, D_n: Stack) -> tuple[Matrix, Stack, Stack]:
     """Return the smoothed means (n+1, d), their covariances and the covariances of consecutive rounds (n+1, d, d).
 
-    The arguments are results of `filter_uneven`. Index t of the last result is Cov(x_{t+1}, x_t | y), undefined for n.
+    The arguments are results of `filter_uneven`. Index t of the last result is Cov(x_{t+1}, x_t | y). Its index n is
+    not used.
     """
     n, d = x_filt.shape[0] - 1, x_filt.shape[1]
     x, P, lag = np.empty((n + 1, d)), np.empty((n + 1, d, d)), np.zeros((n + 1, d, d))

@@ -81,11 +81,13 @@ class LinearGaussianModel:
     transition : array_like, shape (d, d)
         D, the matrix that moves the context from one round to the next.
     process_cov : array_like, shape (d, d) or (d,), or float
-        Q, the covariance of the process noise. A vector is its diagonal, a number a multiple of the identity.
+        Q, the covariance of the process noise. A vector stands for its diagonal, and a number for a multiple of the
+        identity.
     observation_cov : array_like, shape (k, k) or (k,), or float
         Σ, the covariance of the observation noise, in the same forms. A number requires `observation`.
     observation : array_like, shape (k, d), optional
-        A, of full rank k. By default A = [I_k 0], which means that the first k coordinates are observed.
+        A, the observation matrix, of full rank k. By default A = [I_k 0], which means that the first k coordinates are
+        observed.
     initial_mean : array_like, shape (d,), optional
         m_0, the mean of x_0. 0 by default.
     initial_cov : array_like, shape (d, d) or (d,), or float, optional
@@ -220,7 +222,7 @@ class LinearGaussianModel:
         Notes
         -----
         Ã is A completed with an orthonormal basis of its null space. D̃ = ÃDÃ⁻¹ and Q̃ = ÃQÃᵀ give the same
-        observations, and arm parameters μ̃ = Ã⁻ᵀμ the same rewards.
+        observations. Arm parameters μ̃ = Ã⁻ᵀμ give the same rewards.
 
         Examples
         --------
@@ -256,9 +258,9 @@ class LinearGaussianModel:
             Observations of n rounds, or of a batch of B series. NaN, None and masked entries are missing. One series
             may be a DataFrame of pandas or polars, whose columns are taken in order.
         elapsed : int or array_like, shape (n,), default 1
-            The number of steps from the previous round to each round. The first number counts from x_0. If a number is
-            m, nothing was observed in the m − 1 steps in between; 0 is another observation of the same moment. Several
-            series must have the same steps.
+            The number of steps from the previous round to each round. The first number counts from x_0. A number m
+            means that nothing was observed in the m − 1 steps in between, and 0 stands for another observation of the
+            same moment. Several series must have the same steps.
 
         Returns
         -------
@@ -275,7 +277,7 @@ class LinearGaussianModel:
         -----
         Predict x⁻ = D x and P⁻ = D P Dᵀ + Q. Then, with S = A P⁻ Aᵀ + Σ and the gain G = P⁻ Aᵀ S⁻¹, update
         x = x⁻ + G (y − A x⁻) and P = (I − G A) P⁻ (I − G A)ᵀ + G Σ Gᵀ. Missing entries are left out of y, A and Σ.
-        A noise variance of 0 counts as 1e-9 of the corresponding entry of S. The covariances converge while all
+        A noise variance of 0 is replaced by 1e-9 times the corresponding entry of S. The covariances converge while all
         entries are observed, and are not computed again after their relative change has fallen below 1e-12.
 
         References
@@ -391,7 +393,7 @@ def _steps(elapsed: ArrayLike, rounds: int) -> NDArray[np.int64] | None:
 
 
 def _own_rows(x: Array) -> NDArray[np.int64]:
-    """Return row numbers (B, n+1) of tables with a covariance of its own for every time of every series."""
+    """Return row numbers (B, n+1) for tables that contain a separate covariance for every time of every series."""
     return np.arange(x.shape[0] * x.shape[1]).reshape(x.shape[:2])
 
 

@@ -41,7 +41,7 @@ class _SeriesResult:
     """Contexts of B series at times 0 to n as the kernels return them. The full arrays are built when first used."""
 
     _x: Array  # (B, n+1, d)
-    _rows: NDArray[np.int64]  # (B, n+1), the row of each time in the tables of distinct covariances
+    _rows: NDArray[np.int64]  # (B, n+1), for each time its row in the tables of distinct covariances
     _covs: Array
     _log_likelihood: Array
     _single: bool  # the input was one series (n, k) without the leading axis B
@@ -67,7 +67,7 @@ class _SeriesResult:
         return self._unbatched(x if self._to_original is None else x @ self._to_original.T)
 
     def _matrices(self, table: Array, times: slice) -> Array:
-        """Return one matrix per time from a table of the distinct ones."""
+        """Return one matrix per time from a table of the distinct matrices."""
         used = table[: self._rows.max() + 1]
         if self._to_original is not None:
             used = self._to_original @ used @ self._to_original.T

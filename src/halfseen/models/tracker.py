@@ -12,7 +12,8 @@ from halfseen.kernels.uneven import filter_uneven
 from halfseen.models.results import Array, Belief
 from halfseen.validation import elapsed_steps, vector
 
-# If the covariance of a model converges later than this, every step after a missing entry computes the gain.
+# If the covariance of a model has not converged after this many rounds, the gain is computed in every step after a
+# missing entry.
 _MAX_ROUNDS_TO_LIMIT = 5_000
 
 
@@ -77,8 +78,8 @@ class Tracker:
         y : array_like, shape (k,)
             The observation. NaN and None are missing entries.
         elapsed : int, default 1
-            The number of steps since the last round. If it is n, nothing was observed in the n − 1 steps in between; 0
-            is another observation of the same moment.
+            The number of steps since the last round. If this number is n, nothing was observed in the n − 1 steps in
+            between. 0 stands for another observation of the same moment.
 
         Returns
         -------
@@ -138,7 +139,7 @@ class Tracker:
         )
 
     def _find_limit(self) -> None:
-        """Compute the limit of P at the first missing entry, so that a later return to the limit can be detected."""
+        """Compute the limit of P at the first missing entry, so that a later return of P to it can be detected."""
         self._all_observed = False
         if self._limit_known:
             return

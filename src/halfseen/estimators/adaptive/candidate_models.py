@@ -13,10 +13,11 @@ from halfseen.models.identification.selection import ITERATIONS, fit_from_scratc
 
 NOISY_STEPS = (0,)  # numbers of hidden coordinates of the candidates with a noisy start
 SLOW_STEPS = (2,)  # numbers of hidden coordinates of the candidates with a slow start
-# Iterations of EM in a history of at least LONG_HISTORY rounds, from the last model of a candidate that is not the
-# chosen one. A level has as few iterations at all times, and half of them if it is not in use.
+# Once the history has LONG_HISTORY rounds, EM takes FEW_ITERATIONS from the last model of each candidate that is not
+# the chosen one. EM for the level takes FEW_ITERATIONS from its last model at any length of the history, and half as
+# many if the level is not in use.
 FEW_ITERATIONS, LONG_HISTORY = 8, 1000
-SPAN = 2  # candidates to refit below and above the chosen one
+SPAN = 2  # number of candidates to refit below and above the chosen one
 # After MIN_CONFIRMATIONS identifications with the same result and MIN_ROUNDS rounds, only the chosen candidate is
 # refitted, except in every FULL_REFIT_INTERVAL-th identification.
 MIN_CONFIRMATIONS, MIN_ROUNDS = 3, 500
@@ -29,9 +30,9 @@ class CandidateModels(Stateful):
     There is one regular candidate for each dimension in `candidate_dimensions`, or one of dimension `latent` if
     `latent` is given. After the regular candidates come candidates with a noisy start: their EM starts from a model in
     which the part of y without memory is sensor noise. Then come candidates with a slow start, in which hidden
-    coordinates with a long memory drive observed ones with a short memory. The last candidate is a level of dimension
-    k: a random walk, observed with noise. Only rewards can select it, so it is not among the results of `fit`. Every
-    candidate keeps its last model, from which its next EM starts.
+    coordinates with a long memory drive observed coordinates with a short memory. The last candidate is a level of
+    dimension k: a random walk, observed with noise. Only rewards can select it, so it is not among the results of
+    `fit`. The last model of every candidate is stored, and the next EM of the candidate starts from it.
     """
 
     state_names = (
@@ -55,7 +56,7 @@ class CandidateModels(Stateful):
         self.candidate_transition = np.zeros((count, ends[-1]))
         self.candidate_process_cov = np.zeros((count, ends[-1]))
         self.candidate_observation_var = np.zeros((*shape, k))
-        self.candidate_scale = np.ones((*shape, k))  # of the observations that the candidate was fitted to
+        self.candidate_scale = np.ones((*shape, k))  # scale of the observations to which the candidate was fitted
         self.candidate_fitted = np.zeros(shape, dtype=np.bool_)
         self.chosen_candidate = np.full(count, -1)  # −1 before the first identification
         self.times_confirmed = np.zeros(count, dtype=np.int64)  # identifications in a row with the same result
@@ -79,7 +80,8 @@ class CandidateModels(Stateful):
     def choose(self, row: int, candidate: int, *, as_before: bool, in_use: bool) -> None:
         """Store the chosen candidate. `as_before` is true if the rest of the result has not changed.
 
-        If the candidate is not `in_use`, because y itself or the level is the context, it does not matter which it is.
+        If the candidate is not `in_use`, because y itself or the level is the context, another candidate also counts as
+        the same result.
         """
         same = as_before and (candidate == self.chosen_candidate[row] or not in_use)
         self.times_confirmed[row] = self.times_confirmed[row] + 1 if same else 0
@@ -93,7 +95,8 @@ class CandidateModels(Stateful):
             many = candidate == self.chosen_candidate[row] or len(y) < LONG_HISTORY
             iterations = ITERATIONS if many else FEW_ITERATIONS
             tried = [run_em(self.warm_start(row, candidate, scale), y, iterations=iterations)] if fitted else []
-            # EM on a short history loses a slow start, so it is tried again until the history is long.
+            # On a short history EM moves away from a slow start, so this start is tried again until the history is
+            # long.
             if not fitted or (slow and len(y) < 2 * LONG_HISTORY):
                 d = self.dimensions[candidate]
                 start = orthogonal_matrices(self._streams.keys[row : row + 1], Purpose.INITIAL_MODEL, d)[0]
@@ -106,7 +109,7 @@ class CandidateModels(Stateful):
         return fits
 
     def fit_level(self, row: int, y: Floats, scale: Floats, *, in_use: bool) -> FittedModel | None:
-        """Refit the level to y (n, k), in units of `scale`, by EM in which D = I is held.
+        """Refit the level to y (n, k), in units of `scale`, by EM with D = I held fixed.
 
         A level that is not `in_use` is left out when only the chosen candidate is refitted.
         """
@@ -124,7 +127,11 @@ class CandidateModels(Stateful):
         return fit
 
     def _candidates_to_refit(self, row: int, rounds: int) -> list[int]:
-        """Return all candidates at first, then the chosen one and its neighbours, later often the chosen one only."""
+        """Return the candidates to refit now.
+
+        At the first identification, these are all candidates. Later, they are the chosen one, its neighbours, and those
+        with noisy or slow starts. Once the result is settled, they are often only the chosen one.
+        """
         chosen = int(self.chosen_candidate[row])
         if chosen < 0:
             return list(range(self.level))

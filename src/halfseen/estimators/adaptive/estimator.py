@@ -52,15 +52,17 @@ from halfseen.validation import Integers, Words, at_least, check_finite, check_r
 
 FIRST_ROUNDS_PER_FEATURE, LEAST_FIRST_ROUNDS = 6, 20  # rounds before the first identification
 FIRST_ARM_FIT = 8  # rewards before the first fit of the arms
-ORIGIN_ROUNDS = 10  # rounds whose mean observation is the start of the stream
+ORIGIN_ROUNDS = 10  # number of first rounds whose mean observation is called the start of the stream
 SURPRISE_ROUNDS = 40  # rounds over which `surprise` is averaged
-# If an identification happens n rounds after `regime_start`, the next is due after GROWTH·n rounds, or after
-# LATE_GROWTH·n rounds if n is at least LATE, but at least MIN_STEP rounds later.
+# If an identification happens n rounds after `regime_start`, the next is due GROWTH·n rounds after `regime_start`, or
+# LATE_GROWTH·n if n is at least LATE, but at least MIN_STEP rounds after the last.
 GROWTH, LATE_GROWTH, LATE, MIN_STEP = 1.3, 1.5, 1000, 10
 ARM_FIT_GROWTH = 1.25  # the factor by which the number of rewards grows from one fit of the arms to the next
 CHANGE_THRESHOLD, CHANGE_MIN_ROUNDS = 2.5, 300  # `surprise` and stored rounds at which a change is detected
 ROUNDS_AFTER_CHANGE = 10  # a change is assumed to have happened this many rounds before its detection
-SPIKE = 20.0  # an entry this many standard deviations of a step away from both neighbours is left out of all fits
+# An entry is left out of all fits if it differs from both neighbours in time, in the same direction, by more than SPIKE
+# standard deviations of the changes between neighbours.
+SPIKE = 20.0
 RECENT_CHANGE = 500  # rounds for which `health` mentions a change
 
 _REGIME_ARRAYS = (
@@ -68,7 +70,7 @@ _REGIME_ARRAYS = (
     "gap_rounds",
     "start_sum",
     "start_count",
-)  # `accept` changes these only if the model was made after a detected change of the dynamics
+)  # `accept` changes these only if a change of the dynamics was detected when the model was made
 _MODEL_ARRAYS = (  # the result of identification; the rest of the state follows from it and the history
     "latent_dims", "transition", "process_cov", "observation_cov", "centre", "scale", "shift", "origin_at_start",
     "uses_raw_observation", "uses_level", "is_robust", "learns_on_filtered", "identified", "identifications",
@@ -104,7 +106,7 @@ class Adaptive(Estimator):
         The largest number of past rounds to which the model and the arms are fitted.
     refit : "inline" or "manual"
         Whether identification happens in the round in which it is due, or when `Agent.refit()` is called. With
-        "manual" no decision takes long, and all arms have the same prediction before the first refit.
+        "manual", no decision takes long, but all arms have the same prediction before the first refit.
     """
 
     coordinates = "none"
@@ -148,13 +150,14 @@ class Adaptive(Estimator):
         self.centre, self.scale = np.zeros((count, k)), np.ones((count, k))  # the model describes (y − centre)/scale
         self.shift = np.zeros((count, max_dimension))  # added to contexts, so that 0 is the origin of the features
         # Whether the origin is the mean of the first ORIGIN_ROUNDS observations since `regime_start`, not the centre.
-        # If the origin is 0 in the units of y (`Calibrated.through_zero`), this is the better of the other two.
+        # If the origin is 0 in the units of y (`Calibrated.through_zero`), this says which of the other two is better.
         self.origin_at_start = np.ones(count, dtype=np.bool_)
-        self.start_sum = np.zeros((count, k))  # sum of these observations
-        self.start_count = np.zeros((count, k))  # number of these observations that are not missing, per entry
+        self.start_sum = np.zeros((count, k))  # sum of the first ORIGIN_ROUNDS observations
+        self.start_count = np.zeros((count, k))  # how many of them are not missing, per entry
         self.uses_raw_observation = np.ones(count, dtype=np.bool_)  # the context is y, without a filter
         self.uses_level = np.zeros(count, dtype=np.bool_)  # the model is a random walk observed with noise
-        # Whether innovations are weighted: from the first identification on, in states of version 0.2.0 from the next.
+        # Whether innovations are weighted. This begins with the first identification or, in a state that version 0.2.0
+        # has saved, with the next identification.
         self.is_robust = np.zeros(count, dtype=np.bool_)
         self.wild_entries = np.zeros(count, dtype=np.int64)  # entries of y with a weight below WILD
         self.learns_on_filtered = np.zeros(count, dtype=np.bool_)  # arms learn on filtered, not on smoothed contexts
@@ -164,12 +167,12 @@ class Adaptive(Estimator):
         self.regime_start = np.zeros(count, dtype=np.int64)  # number of rounds before the last detected change
         self.gap_rounds = np.zeros(count, dtype=np.int64)  # rounds of gaps since `regime_start`
         self.identifications = np.zeros(count, dtype=np.int64)
-        self.next_identification = np.full(count, self._first)  # due after this many rounds since `regime_start`
+        self.next_identification = np.full(count, self._first)  # due this many rounds after `regime_start`
         self.regime_rewards = np.zeros(count, dtype=np.int64)  # rewards since `regime_start`
-        self.next_arm_fit = np.full(count, FIRST_ARM_FIT)  # due after this many rewards since `regime_start`
+        self.next_arm_fit = np.full(count, FIRST_ARM_FIT)  # due this many rewards after `regime_start`
         self.detected_changes = np.zeros(count, dtype=np.int64)
-        self.failed_identifications = np.zeros(count, dtype=np.int64)  # in a row
-        self.discarded_rewards = np.zeros(count, dtype=np.int64)  # because their round was no longer in the history
+        self.failed_identifications = np.zeros(count, dtype=np.int64)  # failures in a row
+        self.discarded_rewards = np.zeros(count, dtype=np.int64)  # rewards whose round was no longer in the history
         for row in range(count):
             self._use_raw_observation(row)
 
@@ -242,7 +245,7 @@ class Adaptive(Estimator):
         return rounds + passed
 
     def look_again(self, rows: Ints, observations: Floats, rounds: Ints, contexts: Floats | None) -> Floats:
-        """Update the belief by a second look, which counts as a round of its own in the history."""
+        """Update the belief by another observation of the same moment, stored as a separate round in the history."""
         models, surprise = (self.transition[rows], self.process_cov[rows]), self.surprise[rows]
         for row, y in zip(rows.tolist(), observations, strict=True):
             d = int(self.latent_dims[row])
@@ -251,14 +254,14 @@ class Adaptive(Estimator):
                 self.process_cov[row, : d * d] = np.diag(~np.isnan(y)).ravel()
         features = self.observe(rows, observations, rounds, False, contexts)
         self.transition[rows], self.process_cov[rows] = models
-        self.surprise[rows] = surprise  # two looks at one moment say nothing about the dynamics
+        self.surprise[rows] = surprise  # two observations of one moment say nothing about the dynamics
         return features
 
     def forecast(self, row: int, horizon: int) -> tuple[Floats, Floats]:
         model, p, rows = self.parameters(row), self.dimension, np.array([row])
         d = len(model.D)
         before = self.belief_mean[rows], self._cov[rows]
-        self._update_beliefs(rows, self.history.stored_rounds[rows] - 1)  # from the last reward, as `observe` will
+        self._update_beliefs(rows, self.history.stored_rounds[rows] - 1)  # with the last reward, as `observe` will do
         mean, cov = self.belief_mean[row, :d].copy(), self._cov[row, : d * d].reshape(d, d).copy()
         self.belief_mean[rows], self._cov[rows] = before
         means, covs = np.zeros((horizon, p)), np.zeros((horizon, p, p))
@@ -274,7 +277,7 @@ class Adaptive(Estimator):
         return features
 
     def _update_beliefs(self, rows: Ints, positions: Ints) -> None:
-        """Update beliefs from the rewards at `positions` of the history, as measurements of the contexts there."""
+        """Update beliefs with the rewards at `positions` of the history, which are measurements of the context."""
         arms, rewards = self.history.arms, self.history.rewards
         self._learner.update_context(
             rows, positions, arms, rewards, self.belief_mean, self.shift, self.uses_raw_observation
@@ -335,7 +338,7 @@ class Adaptive(Estimator):
         return np.asarray(np.where(observed, (self.centre[row] - start) / self.scale[row], 0.0))
 
     def _origins(self, row: int, ys: Floats) -> Origins:
-        """Return the possible origins of contexts. Features that never change cannot tell where 0 is."""
+        """Return the possible origins of contexts. The mean of a feature that never changes counts as 0."""
         zero_gap = np.where(np.nanmax(ys, axis=0, initial=-np.inf) > np.nanmin(ys, axis=0, initial=np.inf), 1.0, 0.0)
         zero_gap *= self.centre[row] / self.scale[row]
         near = bool((np.abs(zero_gap) <= FARTHEST_ZERO).all())
@@ -383,7 +386,7 @@ class Adaptive(Estimator):
             self._fit_arms(row)
 
     def _age(self, row: int) -> int:
-        """Return the number of rounds since `regime_start`, without those of gaps."""
+        """Return the number of rounds since `regime_start`, without the rounds of gaps."""
         rounds = self.history.dropped_rounds[row] + self.history.stored_rounds[row]
         return int(rounds - self.regime_start[row] - self.gap_rounds[row])
 
@@ -430,7 +433,10 @@ class Adaptive(Estimator):
     def _fit_other(
         self, row: int, ys: Floats, features: Floats, arms: Ints, rewards: Floats, arm_fit: ArmFit | None, *, warm: bool
     ) -> None:
-        """Fit the arms under the other origin too: under 0 unless it is in force, or under the better of the others."""
+        """Also fit the arms under the other origin.
+
+        The other origin is 0. If 0 is already in use, the other origin is the better of the two that are not 0.
+        """
         learner, k = self._learner, self._streams.observed
         through_zero, origins = not learner.through_zero[row], self._origins(row, ys)
         if through_zero and origins.zero_gap is None:
@@ -481,7 +487,7 @@ class Adaptive(Estimator):
         full = len(ys) >= self.history.rounds
         age = self._age(row)
         later = int(age * (GROWTH if age < LATE else LATE_GROWTH))
-        rounds = self.history.rounds - int(np.count_nonzero(self.history.gaps[row, window]))  # without those of gaps
+        rounds = self.history.rounds - int(np.count_nonzero(self.history.gaps[row, window]))  # without gaps
         self.next_identification[row] = max(age + rounds // 2 if full else later, age + MIN_STEP)
         centre, scale = centre_and_scale(ys)
         before = self.centre[row].copy(), self.scale[row].copy()
@@ -545,8 +551,8 @@ class Adaptive(Estimator):
         self.history.features[row, window, : d + 1] = found.features
         self._learner.use_fit(row, d, arm_fit, through_zero=found.through_zero)
         self._replay_rewards(row, found, window, y)
-        # The decision of the last round is made on the belief after the replay. If the last round already has a reward,
-        # the arms were fitted to its features, which therefore stay as they are.
+        # The decision of the last round is made on the belief after the replay. But if the last round already has a
+        # reward, the arms were fitted to the features of that round, so these features are kept.
         if np.isnan(self.history.rewards[row, window.stop - 1]):
             self.history.features[row, window.stop - 1] = self._features(np.array([row]))[0]
 
@@ -575,7 +581,7 @@ class Adaptive(Estimator):
         return bool(self._refit_due(np.array([row]))[0])
 
     def _model_arrays(self) -> dict[str, tuple[Stateful, str]]:
-        """Return the owner and attribute name of every array of `model`, by the name of the array in `model`."""
+        """Return a mapping from the name of every array in `model` to the owner and the attribute name of the array."""
         owners = (
             (self, "", _MODEL_ARRAYS),
             (self.candidates, "", CandidateModels.state_names),
@@ -615,7 +621,7 @@ class Adaptive(Estimator):
         self._fold_history(row, rewards)
 
     def _noise_of_all_arms(self, noise: NDArray[np.generic], pooled: NDArray[np.generic]) -> NDArray[np.generic]:
-        """Return the noise variances of a model, and the pooled variance for arms that were added after its fit."""
+        """Return the noise variances of a model, with the pooled variance for arms that were added after its fit."""
         added = self._learner.arms - noise.size
         if noise.ndim == 1 and added > 0 and pooled.size == 1:
             return np.append(noise, np.full(added, pooled))
@@ -697,9 +703,11 @@ class Adaptive(Estimator):
 
 
 def without_spikes(ys: Floats) -> Floats:
-    """Return observations (n, k) with NaN in place of single entries that are far from the one before and the next.
+    """Return observations (n, k) with NaN in place of spikes.
 
-    If many entries of a feature are far from their neighbours, nothing is wrong with them.
+    A spike is an entry far above, or far below, both the entry before and the entry after it.
+
+    If a feature has many spikes, they are not errors and are kept.
     """
     kept = ys
     for i, column in enumerate(ys.T):

@@ -12,7 +12,7 @@ from halfseen.components import IntegerBounds, Mask, State, Stateful, StreamBatc
 from halfseen.errors import invalid
 from halfseen.kernels.random import Ints
 
-# Marks of stored rounds: MISSING is one round of a gap. BREAK is one row for all rounds of a gap that is too long to be
+# Marks of stored rounds. MISSING: a round of a gap. BREAK: one entry for all rounds of a gap that is too long to be
 # part of a series.
 MISSING, BREAK = 1, 2
 MIN_ENTRIES = 10  # more rounds or rewards than this are needed to call a series constant
@@ -41,10 +41,10 @@ class History(Stateful):
         self.observations = np.empty((count, 0, streams.observed))
         self.arms = np.empty((count, 0), dtype=np.int64)
         self.rewards = np.empty((count, 0))
-        self.features = np.empty((count, 0, width))  # with which the reward of the round is learnt
+        self.features = np.empty((count, 0, width))  # the features with which the reward of the round is learnt
         self.gaps = np.empty((count, 0), dtype=np.int8)  # 0, MISSING or BREAK
         self.stored_rounds = np.zeros(count, dtype=np.int64)
-        self.dropped_rounds = np.zeros(count, dtype=np.int64)  # before position 0
+        self.dropped_rounds = np.zeros(count, dtype=np.int64)  # number of rounds before position 0
 
     def make_room(self, rows: Ints) -> None:
         """Make room for the next round of each of `rows`, which `kernels.adaptive.filter_round` stores."""
@@ -114,7 +114,7 @@ class History(Stateful):
         self.stored_rounds[rows], self.dropped_rounds[rows] = state["stored_rounds"], state["dropped_rounds"]
 
     def pass_long_gap(self, rows: Ints) -> None:
-        """Store one round for a gap that is too long to be part of a series."""
+        """Store one entry, marked BREAK, for a gap that is too long to be part of a series."""
         self.make_room(rows)
         self.gaps[rows, self.stored_rounds[rows]] = BREAK
         self.stored_rounds[rows] += 1
@@ -128,11 +128,11 @@ class History(Stateful):
         return rounds - 1 - self.dropped_rounds[rows]
 
     def has_features(self, rows: Ints, positions: Ints) -> Mask:
-        """Return for each position whether features are stored with which a reward can be learnt."""
+        """Return for each position whether its features are stored. A reward of that round can then be learnt."""
         return np.asarray((positions >= 0) & (self.features[rows, np.maximum(positions, 0), 0] != 0.0))
 
     def notes(self, row: int) -> list[str]:
-        """Return a sentence for each series of the stream from which nothing can be learnt."""
+        """Return a note for each feature that is missing or constant, and one if all rewards are equal."""
         count, notes = int(self.stored_rounds[row]), []
         if count > MIN_ENTRIES:
             for i, column in enumerate(self.observations[row, :count].T):

@@ -1,4 +1,4 @@
-"""Arrays of version 0.2.0 of the agent `adaptive`, completed for this version."""
+"""Conversion of arrays that older versions of the agent `adaptive` have saved."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from halfseen.models.identification.order import candidate_dimensions
 
 
 def upgrade_arrays(arrays: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    """Return the arrays of a model (with `prefix` "") or of a state ("estimator."), with those that 0.2.0 did not have.
+    """Return `arrays` with the arrays added that version 0.2.0 did not have.
 
-    The agent then continues as before: 0 is not the origin of contexts, no other origin has a vote, and there is no
-    level among the candidates yet.
+    `prefix` is "" for the arrays of a model and "estimator." for the arrays of a state. The agent then continues as in
+    version 0.2.0: 0 is not the origin of contexts, the arms are fitted under one origin only, and the level has not
+    been fitted.
     """
     new = dict(arrays)
     if f"{prefix}regime_start" in new and f"{prefix}gap_rounds" not in new:  # no gaps before version 0.3.0
@@ -32,7 +33,7 @@ def upgrade_arrays(arrays: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     told = fitted.shape[-1] == 2  # the dimension of the context was given
     dimensions = (largest, largest) if told else (*candidate_dimensions(k), k)
     added = (largest if told else k + SLOW_STEPS[0], k)  # the candidate with a slow start and the level
-    if max(added) > largest:  # not from 0.2.0, so it is refused later; a small file must not fill the memory
+    if max(added) > largest:  # not from 0.2.0; such arrays are refused later, so they are not enlarged here
         return new
     for name in ("candidate_transition", "candidate_process_cov"):
         array = np.asarray(new[f"{prefix}{name}"])

@@ -21,12 +21,12 @@ from halfseen.kernels.smoother import smooth_series
 from halfseen.models.results import Array
 
 FIXED, DIAGONAL, FULL = 0, 1, 2  # how Σ is estimated: not at all, as a diagonal matrix, or as a full matrix
-ROUNDING_DROP = 1e-8  # a decrease of the log-likelihood per round by less than this is rounding error
+ROUNDING_DROP = 1e-8  # a decrease of the log-likelihood by less than this per round is rounding error
 RELATIVE_FLOOR = 1e-9
 
 FilterPass: TypeAlias = tuple[Stack, Vector, Index, Stack, Stack, int]  # the return value of filter_series
 
-# The least values of Q and Σ in `em_iterates`, as shares of the variances of the features.
+# Lower bounds of Q and Σ in `em_iterates`, as shares of the variances of the features.
 PROCESS_FLOOR, SENSOR_FLOOR = 1e-9, 1e-5
 
 
@@ -49,11 +49,11 @@ def em_iterates(
     fixed_transition: bool = False,
     update_initial: bool = True,
 ) -> Iterator[FittedModel]:
-    """Yield the start and then the model after each iteration of EM on y (n, k), NaN where missing.
+    """Yield the start and then the model after each iteration of EM on y (n, k), which is NaN where missing.
 
-    `feature_var` (k,) are the variances of the features, 1 by default. The iterations end after `iterations`, when one
-    increases the log-likelihood by less than `tolerance` per round, or when a number is not finite, which may happen
-    before the first model.
+    `feature_var` (k,) are the variances of the features, 1 by default. The sequence ends after `iterations` iterations,
+    or when an iteration increases the log-likelihood by less than `tolerance` per round. It also ends before a model
+    for which a number is not finite, which may be the first one.
     """
     variances = np.ones(y.shape[1]) if feature_var is None else feature_var
     q_floor = np.full(len(start.D), PROCESS_FLOOR * float(np.nanmean(variances)))
@@ -82,7 +82,10 @@ def em_iterates(
 
 
 def separate_series(rows: Index) -> list[slice]:
-    """Return the times, from x_0 on, of each series of at least one round in the `rows` (n + 1,) of `filter_series`."""
+    """Return for each series its slice of times, from x_0 on, given the `rows` (n + 1,) of `filter_series`.
+
+    Series without a round are left out.
+    """
     starts = np.append(np.flatnonzero(rows == 0), len(rows))
     return [
         slice(one, after)
@@ -183,9 +186,9 @@ def em_windows(
     """Run EM on B windows, each with its own model, without changing the inputs.
 
     A window stops early when an iteration increases its log-likelihood by less than `tolerance` per round. Returns the
-    new D, Q, R, m0 and P0, the log-likelihoods (B, iterations + 1) of the start and after each iteration, with NaN
-    after the window has stopped, and the filtered mean (B, d) and covariance (B, d, d) at the end of each window under
-    the final model.
+    new D, Q, R, m0 and P0; the log-likelihoods (B, iterations + 1) of the start and after each iteration, which are NaN
+    after a window has stopped; and the filtered mean (B, d) and covariance (B, d, d) at the end of each window under
+    its final model.
     """
     B, n = ys.shape[:2]
     d = D.shape[1]

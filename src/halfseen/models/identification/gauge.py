@@ -3,7 +3,7 @@
 The observations determine a model only up to changes of basis x → [I 0; M N] x with an invertible N. In the gauge, the
 hidden coordinates u are replaced by u − Π_uo Π_oo⁻¹ o, where o are the observed coordinates and Π = E xxᵀ. The result
 is uncorrelated with o. It is whitened and scaled to the mean variance of o. A prior that treats all coordinates alike
-is then comparable between fits.
+then has the same meaning in every fit.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 
 from halfseen.models.results import Array
 
-_MIN_VARIANCE = 1e-10  # the least variance of a hidden direction that is whitened, as a share of the largest
+_MIN_VARIANCE = 1e-10  # a lower bound of the variance of a hidden direction, as a share of the largest variance
 
 
 def gauge(second_moment: Array, observed: int) -> Array:

@@ -1,6 +1,6 @@
 """L-BFGS for the log-likelihood of one series (docs/mathematics.md, "Maximum likelihood").
 
-`lbfgs_round` works on coordinates z of the models near a given one. Covariances stay above their floors for every z.
+`lbfgs_round` optimises coordinates z of the models near a given model. Covariances stay above their floors for every z.
 The coordinates are scaled by the Hessian at the given model, because the log-likelihood is many orders of magnitude
 flatter in some directions than in others, and exactly flat along changes of the hidden coordinates.
 """
@@ -20,12 +20,12 @@ from halfseen.kernels.score import score_series
 from halfseen.models.identification.em import DIAGONAL, FIXED
 
 MEMORY = 30  # pairs of steps and gradients from which L-BFGS estimates the curvature
-DIFFERENCE = 1e-5  # step of the differences of gradients that give the Hessian, in units of z
-LEAST_CURVATURE = 1e-6  # nats per round. Directions that are flatter than this are scaled as if they were not.
-# A variance at its lower bound starts above it by this share of the bound, because at the bound itself the gradient in
-# z is 0.
+DIFFERENCE = 1e-5  # change of z between the two gradients whose difference gives a row of the Hessian
+LEAST_CURVATURE = 1e-6  # nats per round. Flatter directions are scaled as if they had this curvature.
+# A variance at its lower bound starts above it by this share of the bound, because at the bound itself the gradient
+# with respect to z is 0.
 ABOVE_FLOOR = 1e-6
-PATIENCE = 10  # a round of L-BFGS ends after this many iterations with a gain below the tolerance
+PATIENCE = 10  # a round of L-BFGS ends after this many iterations that together gain less than the tolerance
 IMPOSSIBLE = 1e10  # the value of the objective where the log-likelihood is not finite
 
 
@@ -39,9 +39,9 @@ class Freedom(NamedTuple):
 
 
 def score(model: Parameters, y: Matrix) -> tuple[float, Parameters]:
-    """Return the log-likelihood of y (n, k), and its derivatives in D, Q, Σ, m_0 and P_0 (see `score_series`).
+    """Return the log-likelihood of y (n, k), and its derivatives with respect to all parameters (see `score_series`).
 
-    The log-likelihood is −inf, and the derivatives have no meaning, if a number is not finite.
+    If a number is not finite, the log-likelihood is −inf and the derivatives have no meaning.
     """
     x_filt, log_likelihood, rows, P_filt, P_pred, frozen = filter_series(*model, y[None])
     value = float(log_likelihood[0])
@@ -54,8 +54,8 @@ def score(model: Parameters, y: Matrix) -> tuple[float, Parameters]:
 class Coordinates:
     """Coordinates z (p,) of the models near a centre, which is at z = 0.
 
-    With Z_D square, Z_m a vector, and Z_Q, Z_Σ, Z_P lower triangular (Z_Σ diagonal if Σ is), z contains the entries of
-    these in
+    z contains the entries of a square matrix Z_D, of a vector Z_m, and of lower triangular matrices Z_Q, Z_Σ and Z_P
+    (Z_Σ is diagonal if Σ is). The model at z is
 
         D = D_c + E Z_D E⁻¹,  m_0 = m_c + √n E Z_m,  Q = floor + F(I + Z_Q)(I + Z_Q)ᵀFᵀ,
         Σ = floor + F(I + Z_Σ)(I + Z_Σ)ᵀFᵀ,          P_0 = F(I + √n Z_P)(I + √n Z_P)ᵀFᵀ
@@ -98,7 +98,7 @@ class Coordinates:
         return Parameters(D, Q, R, m0, P0)
 
     def gradient(self, z: Vector, derivatives: Parameters) -> Vector:
-        """Return the gradient (p,) in z from the derivatives in the parameters at z."""
+        """Return the gradient (p,) with respect to z, given the derivatives with respect to the parameters at z."""
         _, z_Q, z_R, _, z_P = np.split(z, self._ends)
         parts = [
             (self._E.T @ derivatives.D @ self._E_inverse.T).ravel(),
@@ -113,7 +113,7 @@ class Coordinates:
 
 
 class _CovarianceCoordinates:
-    """The covariances diag(floor) + F(I + Z)(I + Z)ᵀFᵀ, where Z has the given entries and is 0 elsewhere."""
+    """The covariances diag(floor) + F(I + Z)(I + Z)ᵀFᵀ, where Z is 0 except for the given entries."""
 
     def __init__(self, centre: Matrix, floor: Vector, entries: tuple[NDArray[np.signedinteger], ...]) -> None:
         self._floor, self._entries, self.size = np.diag(floor), entries, len(entries[0])
@@ -178,7 +178,7 @@ def lbfgs_round(
         value, gradient = objective(scaled_axes @ w)
         return value, scaled_axes.T @ gradient
 
-    values = [-score(centre, y)[0] / n]  # the origin may be a little less likely (ABOVE_FLOOR)
+    values = [-score(centre, y)[0] / n]  # the model at z = 0 may be a little less likely than the centre (ABOVE_FLOOR)
     last: Vector | None = None
 
     def callback(intermediate_result: scipy.optimize.OptimizeResult) -> None:

@@ -25,10 +25,10 @@ from halfseen.models.linear_gaussian import LinearGaussianModel
 from halfseen.models.results import Array
 from halfseen.validation import LIMIT, at_least, real_numbers
 
-MAX_ITERATIONS = 2000  # the default limit
+MAX_ITERATIONS = 2000  # the default limit of the number of iterations
 EM_ITERATIONS = 30  # iterations of EM before the first round of L-BFGS
 ROUND_ITERATIONS = 100  # the Hessian that scales L-BFGS is computed again after this many iterations
-RECENT_ITERATIONS = 50  # the gain of these predicts whether a start may still overtake another
+RECENT_ITERATIONS = 50  # the gain of the last iterations predicts whether a start may still overtake another
 ROUND_SHARE = 0.1  # a round of L-BFGS ends when it gains less than this share of the tolerance in ten iterations
 NOISE_FLOOR = 1e-6  # the least value of Σ_ii, as a share of the variance of feature i
 MAX_STABLE_RADIUS = 1.0 + 1e-6
@@ -43,7 +43,7 @@ class FitResult:
     model : LinearGaussianModel
         The fitted model.
     log_likelihoods : ndarray, shape (iterations + 1,)
-        The log-likelihood of the start, and the one after each iteration. They never decrease.
+        The log-likelihood of the start, and the log-likelihood after each iteration. They never decrease.
     iterations : int
         The number of iterations.
     converged : bool
@@ -81,18 +81,19 @@ def fit(
         The dimension d of the context, at least the number of features. "auto" fits models of increasing dimension and
         returns the one with the best AICc.
     observation_cov : "diagonal", "full" or array_like, optional
-        How to estimate Σ, or a covariance at which Σ is held fixed. A full Σ is fitted after a diagonal one, and is
-        never less likely.
+        How to estimate Σ, or a covariance at which Σ is held fixed. A full Σ is fitted after a diagonal Σ, and its
+        likelihood is never lower.
     start : LinearGaussianModel, optional
         The model to start from. The fitted model has the same observation matrix. A start is not allowed with
-        latent="auto". By default, the fit begins from up to three starts and continues the most likely one: D is 0.9
-        times a random orthogonal matrix, Q = 0.2 v and Σ = 0.1 v, where v is the variance of each feature; a slow and
-        noisy model, with Q = 0.02 v and Σ = 0.7 v; and the result of subspace identification.
+        latent="auto". By default, the fit begins from up to three starts and continues the most likely one. In the
+        first start, D is 0.9 times a random orthogonal matrix, Q = 0.2 v and Σ = 0.1 v, where v is the variance of each
+        feature. The second start is a slow and noisy model with Q = 0.02 v and Σ = 0.7 v. The third is the result of
+        subspace identification.
     seed : int, optional
         The seed of the random orthogonal matrix.
     max_iterations : int, optional
-        The largest number of iterations, which for a full Σ holds for each of the two fits. By default it is 2000, and
-        a note says so if the fit has not converged then.
+        The largest number of iterations. For a full Σ, this limit holds for each of the two fits. By default it is
+        2000, and the result has a note if the fit has not converged by then.
     tolerance : float, optional
         Stop when a round of up to 100 iterations increases the log-likelihood by less than this number per observation.
     progress : callable, optional
@@ -102,8 +103,8 @@ def fit(
     Returns
     -------
     FitResult
-        The model, which is never less likely than the start, the log-likelihoods of the iterations, whether they
-        converged, and notes about problems.
+        The model, the log-likelihoods of the iterations, whether they converged, and notes about problems. The model is
+        never less likely than the start.
 
     Raises
     ------
@@ -117,17 +118,18 @@ def fit(
 
     Notes
     -----
-    The first 30 iterations are EM [1]_. The others are L-BFGS [2]_ on D, factors of Q, Σ and P_0, and m_0. Each
-    evaluation takes one pass of the filter and one backward pass for the gradient. By Fisher's identity [3]_ the
-    gradient of the log-likelihood l is that of the expected log-likelihood of EM at the current parameters,
+    The first iterations, up to 30, are EM [1]_. Then rounds of L-BFGS [2]_ on D, factors of Q, Σ and P_0, and m_0
+    alternate with single iterations of EM. Each evaluation takes one pass of the filter and one backward pass for the
+    gradient. By Fisher's identity [3]_ the gradient of the log-likelihood l equals the gradient of the expected
+    log-likelihood of EM at the current parameters,
 
         ∂l/∂D = Q⁻¹(S10 − D S00),  ∂l/∂Q = ½ Q⁻¹(S11 − D S10ᵀ − S10 Dᵀ + D S00 Dᵀ − nQ) Q⁻¹
 
     with the smoothed moments S11 = Σ_{t=1..n} E[x_t x_tᵀ], S00 = Σ_{t=0..n−1} E[x_t x_tᵀ] and S10 = Σ_{t=1..n} E[x_t
-    x_{t−1}ᵀ], and similarly for Σ, m_0 and P_0. It is computed in a form without Q⁻¹ and Σ⁻¹ [4]_, because Q and Σ are
-    often almost singular at the maximum. Q and Σ have lower bounds, 1e-9 of the diagonal of Q of the start and 1e-6 of
-    the variances of the features. P_0 has none: given D, Q and Σ, the likelihood is highest at P_0 = 0 and the best
-    m_0, so that P_0 becomes small.
+    x_{t−1}ᵀ], and similarly for Σ, m_0 and P_0. The gradient is computed in a form without Q⁻¹ and Σ⁻¹ [4]_, because Q
+    and Σ are often almost singular at the maximum. The lower bound of Q is 1e-9 times the diagonal of Q of the start,
+    and the lower bound of Σ is 1e-6 times the variances of the features. P_0 has no lower bound: given D, Q and Σ, the
+    likelihood is highest at P_0 = 0 and the best m_0, so P_0 becomes small.
 
     The likelihood may have several maxima. The observations determine D and Q only up to a change of the hidden
     coordinates. Compare models by likelihood or prediction, not by D.
@@ -259,8 +261,8 @@ def _maximise(
 ) -> _Ascent:
     """Return the finished ascent from the best of the starts.
 
-    A full Σ is fitted from the maximum with a diagonal Σ, so that it is never less likely. Starts with a Σ that is not
-    diagonal compete with this maximum.
+    The fit of a full Σ starts from the maximum with a diagonal Σ, so that the result is never less likely than this
+    maximum. Starts with a Σ that is not diagonal compete with this maximum.
     """
     if freedom.update_noise != FULL:
         return _best([_Ascent(start, y, freedom, tolerance) for start in starts], limit, report)
@@ -276,8 +278,9 @@ def _maximise(
 def _best(ascents: list[_Ascent], limit: int, report: Report) -> _Ascent:
     """Run the ascents in turn until one of them leads, continue it to its end and return it.
 
-    An ascent leads if it is more likely than any other would be after gaining as much again as in its last
-    RECENT_ITERATIONS. The iterations of the leading ascent are reported, the earlier ones once it is known.
+    An ascent leads if its log-likelihood is higher than that of any other ascent would be after gaining as much again
+    as in its last RECENT_ITERATIONS. Only the leading ascent is reported. Its earlier iterations are reported when it
+    takes the lead.
     """
     if len(ascents) > 1:
         for ascent in ascents:
@@ -308,14 +311,14 @@ class _Ascent:
         self.model, self.converged = start, False
         self.trace = [] if trace is None else list(trace)  # the log-likelihoods of the start and after each iteration
         self._y, self._freedom, self._tolerance = y, freedom, tolerance
-        self._em_iterations = EM_ITERATIONS  # before the next round of L-BFGS
+        self._em_iterations = EM_ITERATIONS  # iterations of EM before the next round of L-BFGS
 
     @property
     def iterations(self) -> int:
         return max(len(self.trace) - 1, 0)
 
     def promise(self, limit: int) -> float:
-        """Return the log-likelihood after gaining as much again as in the last RECENT_ITERATIONS, or −inf."""
+        """Return what the log-likelihood would be after as much gain as in the last RECENT_ITERATIONS, or −inf."""
         if not np.isfinite(self.trace[-1]):
             return -np.inf
         if self.converged or self.iterations >= limit:
@@ -361,7 +364,7 @@ class _Ascent:
 
     def _run_lbfgs(self, limit: int, report: Report) -> None:
         def on_iterate(log_likelihood: float) -> None:
-            self.trace.append(max(log_likelihood, self.trace[-1]))  # it may differ from EM by rounding
+            self.trace.append(max(log_likelihood, self.trace[-1]))  # L-BFGS may differ from EM by rounding
             report(self.iterations, self.trace[-1])
 
         with contextlib.suppress(np.linalg.LinAlgError):
@@ -437,9 +440,9 @@ def _listed(indices: list[int]) -> str:
 
 
 def _default_starts(y: Array, scale: Array, latent: int, seed: int) -> list[LinearGaussianModel]:
-    """Return the default starts: random rotations of two speeds, and subspace identification.
+    """Return the default starts: a random model, a slow and noisy model, and the result of subspace identification.
 
-    They are proportional to the scales of the features, so that the fit of rescaled data is the rescaled fit. D is not
+    The starts are proportional to the scales of the features, so rescaling the data only rescales the fit. D is not
     diagonal, because EM leaves hidden coordinates at 0 when D does not couple them with observed ones.
     """
     units = _coordinate_scales(scale, latent)

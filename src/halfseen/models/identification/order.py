@@ -2,7 +2,7 @@
 
 AICc = log-likelihood − pN/(N − p − 1), where p = 2kd + k(k + 1)/2 is the number of free parameters of a model of y and
 N the number of observed entries. The correction matters because identification starts with little data. BIC is not
-used, because it tends to choose a d that is too small, which costs much more reward than one that is too large.
+used, because it tends to choose a d that is too small, and this costs much more reward than a d that is too large.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TypeVar
 
 HIDDEN_COORDINATES = (0, 1, 2, 3, 4, 5, 6, 8, 10, 13, 16)
 PATIENCE = 3  # the search ends after this many dimensions in a row without an improvement
-LEAST_GAIN = 6.0  # nats of AICc that a higher dimension must gain, more than chance gains if nothing is hidden
+LEAST_GAIN = 6.0  # nats of AICc that a higher dimension must gain; if nothing is hidden, chance gains less
 
 Fit = TypeVar("Fit")
 
@@ -23,7 +23,7 @@ def candidate_dimensions(observed: int) -> tuple[int, ...]:
 
 
 def free_parameters(latent: int, observed: int) -> int:
-    """Return p, the number of free parameters of a model of y up to a change of the hidden coordinates."""
+    """Return p, the number of free parameters of a model of y, up to a change of basis of the hidden coordinates."""
     return 2 * observed * latent + observed * (observed + 1) // 2
 
 

@@ -24,16 +24,16 @@ from halfseen.models.identification.subspace import subspace_start
 from halfseen.models.linear_gaussian import change_basis
 from halfseen.models.results import Array
 
-ITERATIONS, TOLERANCE = 20, 1e-5  # most iterations and tolerance of EM in an identification
-TRIAL_ITERATIONS = 5  # after this many iterations, EM continues only from the more likely of two starts
+ITERATIONS, TOLERANCE = 20, 1e-5  # largest number of iterations and tolerance of EM in an identification
+TRIAL_ITERATIONS = 5  # after this many iterations, EM continues only from the most likely of several starts
 PLAIN_NOISE = 1e-6  # the diagonal of Σ in the model in which y itself is the context
 NOISY_MARGIN = 3.0  # nats of reward evidence by which a noisy start or a level must be better than y itself
-ZERO_MARGIN = 3.0  # nats of reward evidence that 0 as the origin gets, because it has three hyperparameters less
-FARTHEST_ZERO = 100.0  # standard deviations of a feature from its mean beyond which 0 is no possible origin
+ZERO_MARGIN = 3.0  # nats added to the reward evidence of 0 as the origin, which has three hyperparameters fewer
+FARTHEST_ZERO = 100.0  # 0 is no possible origin if it is more than this many standard deviations from the mean
 RECENT = 60  # number of rounds whose rewards are used again as observations of the context after identification
 AICC_MARGIN = 30.0  # the rewards select among the models whose AICc is within this many nats of the best
 
-ENOUGH_REWARDS = 50  # the number of rewards from which on models are compared by leave-one-out prediction errors
+ENOUGH_REWARDS = 50  # from this number of rewards on, models are compared by leave-one-out prediction errors
 REJECTION_MARGIN = 3.0  # nats by which a model must predict rewards worse than y itself to be rejected
 
 
@@ -45,23 +45,24 @@ class RewardEvidence(Protocol):
         """The number of rewards."""
 
     def evidence(self, features: Array, *, through_zero: bool = False) -> float:
-        """Return log p(rewards | features), with rewards that are 0 at the origin if `through_zero`."""
+        """Return log p(rewards | features). If `through_zero`, expected rewards are 0 at the origin."""
 
     def leave_one_out_error(self, features: Array, query: Array, *, through_zero: bool = False) -> float:
-        """Return the mean squared error of each reward predicted on `query` by a fit of all others on `features`."""
+        """Return the mean squared error of predicting each reward on `query` from a fit of the others on `features`."""
 
 
 class Origins(NamedTuple):
-    """The possible origins of contexts: the mean of the stream, its first observation, and 0 in the units of y."""
+    """The possible origins of contexts: the mean of the history, the mean of the first rounds, and 0 in units of y."""
 
-    start_gap: Array  # (k,), the mean of the stream minus its first observation, divided by the scale
-    zero_gap: Array | None  # (k,), the mean of the stream divided by the scale, or None if 0 is too far away
-    at_start: bool  # whether the first observation is preferred to the mean
+    start_gap: Array  # (k,), the mean of the history minus the mean of the first rounds, divided by the scale
+    zero_gap: Array | None  # (k,), the mean of the history divided by the scale, or None if 0 is too far away
+    at_start: bool  # whether the mean of the first rounds is preferred to the mean of the history
 
     def shift(self, *, through_zero: bool = False) -> Array:
-        """Return what is added to observed contexts (k,), which are relative to the mean of the stream.
+        """Return the shift (k,) to add to the observed coordinates of contexts, which are relative to the mean.
 
-        A stream can move away from 0 while 0 is the origin. If it is too far away, the other origin is used.
+        While 0 is the origin, a stream can move far away from 0. If it is too far away, the preferred one of the other
+        origins is used.
         """
         if through_zero and self.zero_gap is not None:
             return self.zero_gap
@@ -74,14 +75,14 @@ class IdentifiedModel(NamedTuple):
     model: Parameters  # in the basis of `gauge`, for features divided by their scales
     plain: bool  # whether y itself is the context
     features: Array  # (n, 1 + d), an intercept and the smoothed contexts, or the filtered ones if `learns_on_filtered`
-    smooth_cov: Array  # (d, d), the covariance of these contexts
+    smooth_cov: Array  # (d, d), the covariance of the contexts in `features`
     filtered: Array  # (n + 1, d), the filtered contexts from x_0 on
-    recent_cov: Array  # (d, d), the filtered covariance RECENT rounds before the end, or at x_0
+    recent_cov: Array  # (d, d), the filtered covariance RECENT rounds before the end, or at x_0 in a shorter history
     end_cov: Array  # (d, d), the filtered covariance at the end
-    shift: Array  # (d,), added to contexts to move their origin from the mean of the stream to the one selected
+    shift: Array  # (d,), added to contexts to move their origin from the mean of the history to the selected origin
     through_zero: bool  # whether the origin is 0 in the units of y, where all expected rewards are 0
-    origin_at_start: bool  # whether the origin, or the best one that is not 0, is the first observation, not the mean
-    learns_on_filtered: bool  # whether arms learn on filtered contexts and not on smoothed ones
+    origin_at_start: bool  # whether the best origin other than 0 is the mean of the first rounds
+    learns_on_filtered: bool  # whether arms learn on filtered contexts and not on smoothed contexts
     candidate: int  # the index of the fit that AICc and the rewards prefer, or −1
     level: bool = False  # whether the model is a level, which is not one of the fits
 
@@ -134,12 +135,16 @@ def run_em(
 def fit_from_scratch(
     y: Array, latent: int, orthogonal: Array, *, noisy: bool, slow: bool = False
 ) -> FittedModel | None:
-    """Run EM from a random start and from subspace identification, and continue from the more likely result.
+    """Run EM from several starts, and continue from the most likely result.
+
+    The starts are two random models and the result of subspace identification. If `noisy` or `slow`, there is only one
+    start.
 
     The part of y that is uncorrelated in time is either observation noise or process noise. The observations alone do
-    not tell which, and EM mostly leaves this part where the start puts it. A `noisy` start puts it into the observation
-    noise. The rewards later select between models from both kinds of start. In a `slow` start, hidden coordinates with
-    a long memory drive observed coordinates with a short memory. EM does not find such models from other starts.
+    not tell which. EM mostly leaves this part in the noise to which the start assigns it, and a `noisy` start assigns
+    it to the observation noise. The rewards later select between models from both kinds of start. In a `slow` start,
+    hidden coordinates with a long memory drive observed coordinates with a short memory. EM does not find such models
+    from other starts.
     """
     d, k = latent, y.shape[1]
     if slow:
@@ -196,10 +201,10 @@ def select_model(
     noisy: Callable[[int], bool] = lambda candidate: False,  # whether a candidate was fitted from a noisy start
     level: FittedModel | None = None,
 ) -> IdentifiedModel | None:
-    """Return one of the fits, the level or y itself as the context, or None if there is no fit.
+    """Select one of the fits, the level or y itself as the context. Return None if there is no fit.
 
-    AICc and rewards select one of the fits. The rewards alone select between it, the level and y itself. The
-    evidence of the rewards counts under the better of two origins: 0, and the preferred one of the other two.
+    AICc and rewards select one of the fits. The rewards alone then select between this fit, the level and y itself. The
+    evidence of the rewards is the higher of the values under two origins: 0, and the preferred one of the other two.
     """
     k, entries = y.shape[1], int(np.isfinite(y).sum())
     scores = {i: aicc(fit.log_likelihood, len(fit.model.D), k, entries) for i, fit in fits.items()}
@@ -267,7 +272,7 @@ def rebuild_model(
     origin_at_start: bool,
     learns_on_filtered: bool,
 ) -> IdentifiedModel:
-    """Return a model that was selected earlier with the contexts of the present history y (n, k), in the same basis."""
+    """Return a model that was selected earlier, in the same basis, with its contexts of the current y (n, k)."""
     filtered = filter_series(*model, y[None])
     fit = FittedModel(model, float(filtered[1][0]), filtered)
     selected = _identified(fit, *_smoothed(fit), np.eye(len(model.D)), shift, plain, through_zero, origin_at_start, -1)
@@ -286,8 +291,8 @@ def _unless_plain_predicts_better(
 ) -> IdentifiedModel:
     """Return `selected` unless y itself predicts left-out rewards better by REJECTION_MARGIN.
 
-    Arms learn on smoothed contexts and predict on filtered ones, which is best if the model is right. If it is wrong,
-    filtered and smoothed contexts may differ a lot. Arms then learn on filtered contexts, or on y.
+    Arms learn on smoothed contexts and predict on filtered ones, which is best if the model is right. If the model is
+    wrong, filtered and smoothed contexts may differ a lot. Arms then learn on filtered contexts, or on y.
     """
     error, error_plain = (
         rewards.leave_one_out_error(
@@ -303,7 +308,7 @@ def _unless_plain_predicts_better(
 
 
 def _filtered_in_gauge(fit: FittedModel, k: int) -> Array:
-    """Return filtered contexts in the gauge of their own moments, which is fast enough for every candidate."""
+    """Return filtered contexts in the gauge of their own moments. This is fast enough for every candidate."""
     x, _, rows, P, _, _ = fit.filtered
     states = x[0, 1:]
     return np.asarray(states @ gauge(states.T @ states / len(states) + P[rows[0, -1]], k).T)

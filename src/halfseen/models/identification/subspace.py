@@ -21,7 +21,7 @@ def subspace_start(y: Array, latent: int) -> Parameters | None:
     is regressed on the past (y_t, y_{t−1}, ...). The hidden coordinates are the leading principal components of the
     part of this prediction that y_t alone does not explain.
     """
-    y = np.nan_to_num(y, posinf=0.0)  # infinite where another series begins
+    y = np.nan_to_num(y, posinf=0.0)  # y is infinite where another series begins
     n, k = y.shape
     hidden, blocks = latent - k, -(-latent // k) + 1
     rows = n - 2 * blocks + 1
