@@ -24,7 +24,7 @@ class FamilyWorld(World):
 
     The expected reward of arm a is μ(η_a) with η_a = b + `spread`·x_tᵀμ_a/s, where μ is the logistic function or exp,
     and s² is the long-run mean of (x_tᵀμ_a)² over rounds and arms. The intercept b is chosen so that the long-run mean
-    reward of an arm drawn at random is `mean_reward`, for a normal η_a.
+    reward of an arm drawn at random is `mean_reward` if η_a is normally distributed.
 
     Parameters
     ----------

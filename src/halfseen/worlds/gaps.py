@@ -54,7 +54,8 @@ class GapsEpisodes(Episodes):
     def __init__(self, episodes: Episodes, share: float, told: bool, length: int | None) -> None:
         self._episodes, self._share, self._told, self._length = episodes, share, told, length
         self.canonical, self.arm_params = episodes.canonical, episodes.arm_params
-        self._passed, self._last = 0, 0  # number of rounds drawn from the complete world; step of the last round returned
+        # The number of rounds drawn from the complete world, and the step of the last round returned.
+        self._passed, self._last = 0, 0
         self._step = 0  # of the last round drawn; differs from `_passed` if the complete world has gaps itself
         self._waiting: list[tuple[int, list[Floats]]] = []  # rounds that are kept but have not been requested yet
 
