@@ -20,7 +20,7 @@ from halfseen.statistics.time_series import blocked_sum
 LEVELS = (0.5, 0.9)
 BINS = 10
 UNKNOWN = 0.25  # an arm is uncertain if more than this share of its prior variance is left
-CONTENDING = 0.05  # an arm might be the best if it is a contender (`contending`) in more than this share of the rounds
+CONTENDING = 0.05  # an arm might be the best if its `contending` is above this share of the rounds
 _WIDTH = 1.645  # distance of a one-sided 95 % bound from the mean, in standard deviations
 
 

@@ -40,8 +40,8 @@ def unchanging_runs(ys: Floats) -> tuple[UnchangingRun, ...]:
     """Return the runs of equal values that are too long to be due to chance.
 
     If a value is repeated with probability p, the probability that n values contain a run of length L is below
-    n·p^(L − 1). p is estimated from the rest of the series, once for the same value and once for all values. The larger
-    estimate is used, so that long runs of a sensor with few levels do not count. A sensor that reaches the end of its
+    n·p^(L − 1). p is estimated from the other runs of the same value, and from all other runs. The larger estimate is
+    used, so that long runs of a sensor with few levels do not count. A sensor that reaches the end of its
     range repeats this value in runs of very different lengths. So a run must also be more than LONGER times as long as
     every other run of its value.
     """

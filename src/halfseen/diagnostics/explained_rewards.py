@@ -231,8 +231,8 @@ def largest_gain(observed: ObservedRewards, known: Floats, added: Floats) -> flo
 
     With few rewards, a regression that shrinks its coefficients explains nothing, whatever the truth is. So this bound
     comes from least squares, with one regression per arm. If `added` explained the bound, an F statistic no larger than
-    the observed one would have the probability 1 − CONFIDENCE. The rewards of several arms in one
-    round may have the same noise, so they count as one reward. Autocorrelated noise makes the bound larger.
+    the observed one would have the probability 1 − CONFIDENCE. The rewards of several arms in one round may have the
+    same noise, so they count as one reward. Autocorrelated noise makes the bound larger.
     """
     rounds, arms, rewards = observed
     explained, left, total, gained, free = 0.0, 0.0, 0.0, 0, 0
@@ -251,7 +251,7 @@ def largest_gain(observed: ObservedRewards, known: Floats, added: Floats) -> flo
     dof, other_dof = gained / per_round, free / per_round
     statistic = max(explained, 0.0) / gained / (left / free)
     not_explained = (explained + left) / total
-    low, high = 0.0, 0.01  # of the share of the variance that `known` leaves unexplained
+    low, high = 0.0, 0.01  # bounds of the share, relative to the variance that `known` leaves
     while not _excluded(high, statistic, dof, other_dof):
         if high == 0.99:
             return min(1.0, not_explained)

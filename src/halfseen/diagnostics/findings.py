@@ -164,9 +164,9 @@ def _doubt_about_model(measured: Measurements, made: tuple[Finding, ...]) -> str
 
 
 def _rewards_needed(count: int, at_most: float) -> str:
-    """Return a sentence: how many rewards would rule out a share of WORTHWHILE, if the share is 0.
+    """Return a sentence: how many rewards would rule out a share of WORTHWHILE.
 
-    Its upper bound then shrinks as 1/n.
+    The true share is assumed to be 0. Then its upper bound shrinks as 1/n.
     """
     needed = count * at_most / WORTHWHILE
     digits = 10 ** int(np.log10(needed))

@@ -231,7 +231,7 @@ class Panel:
     def summary(self, rounds: int, rounds_before: int | None) -> dict[str, Any]:
         """Return the panel as plain data.
 
-        `rounds_before` is given if the panel repeats only cells in which the claim held with so many rounds.
+        `rounds_before` is given if the panel repeats only cells in which the claim held with that many rounds.
         """
         cells = []
         for cell in self.cells:

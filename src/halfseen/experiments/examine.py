@@ -293,7 +293,7 @@ def examine(
         The arms played, for `model`.
     rewards : array_like of shape (n,) or (n, K), optional
         Rewards of the arms played, NaN where missing, or rewards of all K arms. If the rewards of all arms are
-        given, what each sensor is worth is also measured in units of reward.
+        given, the worth of each sensor is also measured in units of reward.
     contexts : array_like of shape (n, d), optional
         True contexts, which are known in simulations.
     contexts_name : str, default "true context"

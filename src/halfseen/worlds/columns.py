@@ -216,7 +216,7 @@ def _is_date(text: str) -> bool:
 
 
 def are_texts(cells: Any) -> bool:
-    """Return whether all cells are texts and none is a number. A mixture of both fails later, as invalid numbers."""
+    """Return whether all cells are texts and none is a number. A mixture of both is refused later."""
     array = np.asarray(cells)
     if array.ndim != 1 or array.dtype.kind not in "OU":
         return False

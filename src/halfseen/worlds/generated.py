@@ -170,8 +170,8 @@ def generated(
     ------
     HalfseenError
         If the function is not a generator function, has no argument for one of the options, or yields anything but
-        such tuples. Also if a seed does not give the same rounds again: whenever a run begins, the first rounds of the
-        first seed are generated twice and compared.
+        such tuples. It is also raised if the same seed gives different rounds. To check this, the first rounds of the
+        first seed are generated twice at the start.
 
     Examples
     --------
