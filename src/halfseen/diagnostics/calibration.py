@@ -20,8 +20,8 @@ from halfseen.statistics.time_series import blocked_sum
 LEVELS = (0.5, 0.9)
 BINS = 10
 UNKNOWN = 0.25  # an arm is uncertain if more than this share of its prior variance is left
-CONTENDING = 0.05  # an arm is a contender if it may have been the best in more than this share of the rounds
-_WIDTH = 1.645  # standard errors of a one-sided 95 % bound
+CONTENDING = 0.05  # an arm might be the best if its `contending` is above this share of the rounds
+_WIDTH = 1.645  # distance of a one-sided 95 % bound from the mean, in standard deviations
 
 
 class Coverage(NamedTuple):
@@ -45,7 +45,7 @@ class Calibration(NamedTuple):
 
 
 def measure_calibration(contexts: Floats, observed: ObservedRewards, fit: ArmFit) -> Calibration:
-    """Predict every reward from earlier ones, starting from the prior of `fit`, and measure the coverage."""
+    """Predict every reward from earlier rewards, starting from the prior of `fit`, and measure the coverage."""
     features = np.ascontiguousarray(with_intercept(contexts)[observed.rounds])
     rewards = observed.rewards - fit.origin
     means, variances = predict_sequentially(features, observed.arms, rewards, fit.noise, fit.prior, fit.baseline)

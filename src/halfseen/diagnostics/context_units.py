@@ -1,4 +1,4 @@
-"""How the coordinates of a context are shown to people: the observed features first, in their own units."""
+"""The form in which a context is shown to people: the observed features first, in their own units."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from halfseen.kernels.random import Floats
 class ContextUnits(NamedTuple):
     """The coordinates of a context that are shown, and their units.
 
-    In the units of the model they are `basis` · c + `shift` for features c, and in the units of the observations
-    `centre` + `scale` times that.
+    For features c, the coordinates are z = `basis` · c + `shift` in the units of the model. In the units of the
+    observations they are `centre` + `scale` · z.
     """
 
     names: tuple[str, ...]  # of the m coordinates that are shown
@@ -26,14 +26,17 @@ class ContextUnits(NamedTuple):
     scale: Floats  # (m,) 1 for hidden coordinates
 
     def standard(self, means: Floats, covs: Floats) -> tuple[Floats, Floats]:
-        """Return means and standard deviations (h, m) of contexts with means (h, p) and covariances (h, p, p)."""
+        """Return the means and standard deviations (h, m) of the coordinates in the units of the model.
+
+        `means` (h, p) and `covs` (h, p, p) are the means and covariances of the features.
+        """
         variances = np.einsum("mp,hpq,mq->hm", self.basis, covs, self.basis)
         return means @ self.basis.T + self.shift, np.sqrt(np.maximum(variances, 0.0))
 
 
 def context_units(estimator: Estimator, row: int, observed: int) -> ContextUnits:
-    """Return the units of the contexts of stream `row`, which observes `observed` features."""
-    if isinstance(estimator, Adaptive):  # feature 0 is an intercept, and unused features follow those of the model
+    """Return the coordinates and units for stream `row`, which observes `observed` features."""
+    if isinstance(estimator, Adaptive):  # feature 0 is an intercept; features beyond the model's dimension are unused
         d = int(estimator.latent_dims[row])
         centre, scale = np.zeros(d), np.ones(d)
         centre[:observed], scale[:observed] = estimator.centre[row], estimator.scale[row]

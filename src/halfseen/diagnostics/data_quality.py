@@ -16,19 +16,19 @@ from halfseen.kernels.random import Floats
 from halfseen.statistics.distributions import chi2_cdf, normal_cdf, student_sf
 from halfseen.statistics.time_series import conservative_error
 
-LEAST_RUN = 20  # equal values in a row that count as a sensor that does not change
-LONGER = 10
+LEAST_RUN = 20  # shorter runs of equal values never count as a sensor that does not change
+LONGER = 10  # see `unchanging_runs`
 OFTEN_STUCK = 0.05  # share of all rounds
 LEAST_TREND_ROUNDS = 200  # with fewer rounds, a slowly moving sensor seems to have a trend
 LEAST_TAIL_VALUES = 100
-TAIL_BLOCK = 250  # the robust standard deviation is that of blocks of at least this many values, if there are so many
+TAIL_BLOCK = 250  # the robust standard deviation is computed in blocks of at least this many values, if possible
 IQR_EFFICIENCY = 0.37  # of the interquartile range as an estimate of the standard deviation of normal values
-LEAST_OUTLIERS = 4
+LEAST_OUTLIERS = 4  # with fewer outliers, tails never count as heavy
 DISCRETE = 0.10  # rewards are discrete if one value makes up more than this share of them
 
 
 class UnchangingRun(NamedTuple):
-    """A sensor that had the same value in the observed rounds from `start` to `stop`, without `stop`."""
+    """A sensor whose value was the same in all observed rounds from `start` to `stop` − 1."""
 
     sensor: int
     start: int
@@ -39,10 +39,11 @@ class UnchangingRun(NamedTuple):
 def unchanging_runs(ys: Floats) -> tuple[UnchangingRun, ...]:
     """Return the runs of equal values that are too long to be due to chance.
 
-    If a value is repeated with probability p, some of n runs reaches the length L with probability below n·p^(L − 1).
-    p is estimated outside of the run: for the same value or, if it is larger, for all values, so that long runs of a
-    sensor with few levels do not count. A sensor that reaches the end of its range repeats the same value for very
-    different times, so a run must also be LONGER times as long as all other runs of its value.
+    If a value is repeated with probability p, the probability that n values contain a run of length L is below
+    n·p^(L − 1). p is estimated from the other runs of the same value, and from all other runs. The larger estimate is
+    used, so that long runs of a sensor with few levels do not count. A sensor that reaches the end of its
+    range repeats this value in runs of very different lengths. So a run must also be more than LONGER times as long as
+    every other run of its value.
     """
     found = []
     for sensor, column in enumerate(ys.T):
@@ -90,7 +91,7 @@ def trend_test(ys: Floats, sensor: int) -> TrendTest | None:
     """Test a sensor for a linear trend. Return None if there are too few rounds or the sensor does not change.
 
     The standard error of the least-squares slope allows for autocorrelation. It is not valid for a random walk, which
-    seems to have a trend over any finite time. So if the variance of the mean is more than √n/2 times that of
+    seems to have a trend over any finite time. So if the variance of the mean is more than √n/2 times as large as for
     independent values, the mean of the differences is tested instead, as Perron and Yabu (2009) do near a unit root.
     """
     observed = np.flatnonzero(~np.isnan(ys[:, sensor]))
@@ -119,7 +120,7 @@ class TailTest(NamedTuple):
     outliers: int
     expected: float
     size: int  # number of values
-    p_value: float  # of at least so many outliers among normal values
+    p_value: float  # probability of at least this many outliers if the values are normally distributed
 
     @property
     def share(self) -> float:
@@ -129,9 +130,9 @@ class TailTest(NamedTuple):
 def tail_test(values: Floats) -> TailTest | None:
     """Count the outliers of a series. Return None if there are too few values, or if most of them are equal.
 
-    The median and the robust standard deviation, IQR/1.349, are those of blocks of time, so that a change of the
-    variance does not count. With m values per block, the deviations have approximately Student's t distribution with
-    0.37·m degrees of freedom.
+    The median and the robust standard deviation, IQR/1.349, are computed in blocks of time, so that a change of the
+    variance does not produce outliers. With m values per block, the deviations have approximately Student's t
+    distribution with 0.37·m degrees of freedom.
     """
     values = values[~np.isnan(values)]
     if len(values) < LEAST_TAIL_VALUES:
@@ -148,9 +149,9 @@ def tail_test(values: Floats) -> TailTest | None:
 
 
 def sensor_tail_test(innovations: Floats, observations: Floats) -> TailTest | None:
-    """Test one sensor by its innovations and by its differences, and return the test with the larger p-value.
+    """Test the innovations of one sensor and its differences, and return the test with the larger p-value.
 
-    Innovations alone may have outliers because the model is wrong, for example about a sensor that is periodic.
+    Innovations alone may have outliers because the model is wrong, for example if it ignores that a sensor is periodic.
     """
     tests = tail_test(innovations), tail_test(np.diff(observations))
     return None if None in tests else max(tests, key=lambda test: test.p_value if test else 1.0)
@@ -160,7 +161,7 @@ class RewardKind(NamedTuple):
     distinct: int  # number of distinct values
     most_frequent: float
     share: float  # of the most frequent value
-    share_of_highest: float
+    share_of_highest: float  # of the highest value
     lowest: float
     highest: float
 
@@ -173,7 +174,7 @@ class RewardKind(NamedTuple):
 
 
 def varying_arms(observed: ObservedRewards) -> Mask:
-    """Return a mask of the rewards whose arm does not always have the same reward."""
+    """Return a mask of the rewards of those arms whose rewards are not all equal."""
     varying = np.zeros(len(observed.rewards), dtype=np.bool_)
     for arm in np.unique(observed.arms):
         chosen = observed.arms == arm
@@ -182,7 +183,7 @@ def varying_arms(observed: ObservedRewards) -> Mask:
 
 
 def reward_kind(rewards: Floats) -> RewardKind:
-    """Return the kind of rewards, which are those of `varying_arms`."""
+    """Return the kind of the given rewards, which should be only the rewards in `varying_arms`."""
     values, counts = np.unique(rewards, return_counts=True)
     top = int(counts.argmax())
     shares = counts / len(rewards)

@@ -99,7 +99,7 @@ class ExaminationData:
 
     @property
     def series(self) -> Floats:
-        """The observations with infinite entries where another series begins, as the kernels expect them."""
+        """The observations, with a row of infinite entries at each of `breaks`, as the kernels expect them."""
         return self.observations if self.breaks is None else np.where(self.breaks[:, None], np.inf, self.observations)
 
     @property
@@ -183,8 +183,9 @@ def subject_of_adaptive(
     """Return the model and the history of stream `row` of an adaptive estimator, in the units of the estimator.
 
     Return None for other estimators, before there is a model, and while the history is too short. If the agent rejected
-    the model and uses the raw observation or a level, return the best of the identified candidates. A level is
-    never returned, because it is selected for predicting rewards and not for describing how the observations move.
+    the model and uses the raw observation or a level (a random walk observed with noise), return the best of the
+    identified candidates. A level is never returned, because it is selected for predicting rewards and not for
+    describing how the observations move.
     """
     if not isinstance(estimator, Adaptive) or not estimator.identified[row]:
         return None
@@ -220,7 +221,7 @@ def subject_of_adaptive(
 def first_examined_round(estimator: Estimator, row: int) -> int | None:
     """Return the round in which the history of stream `row` will be long enough.
 
-    Return None if the history is long enough already, or if there is none.
+    Return None if the history is long enough already, or if the estimator has no history.
     """
     if not isinstance(estimator, Adaptive) or int(estimator.history.stored_rounds[row]) >= ENOUGH_ROUNDS:
         return None
@@ -228,9 +229,9 @@ def first_examined_round(estimator: Estimator, row: int) -> int | None:
 
 
 def history_decisions(estimator: Estimator, row: int, decisions: int) -> Ints:
-    """Return the decision, counted from 0, of every round in the examination data, and −1 for the rounds of gaps.
+    """Return the number of the decision, from 0 on, of every round in the examination data, and −1 for rounds of gaps.
 
-    `decisions` is the number of decisions of the stream, which has no observations without a decision.
+    `decisions` is the number of decisions of the stream. The stream must have no observations without a decision.
     """
     assert isinstance(estimator, Adaptive)
     decided = np.flatnonzero(estimator.history.gaps[row, estimator.window(row)[3]] == 0)
@@ -240,7 +241,11 @@ def history_decisions(estimator: Estimator, row: int, decisions: int) -> Ints:
 
 
 def observed_without_deciding(estimator: Estimator, row: int, extra_rounds: int) -> bool:
-    """Return whether some of the rounds without a decision may be more than gaps. After a change it is not known."""
+    """Return whether some of the rounds without a decision may have been observed, so that they are not gaps.
+
+    After a detected change of the dynamics, earlier gaps are no longer counted, so the result may be True without such
+    observations.
+    """
     assert isinstance(estimator, Adaptive)
     return extra_rounds != int(estimator.gap_rounds[row])
 

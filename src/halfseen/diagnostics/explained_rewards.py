@@ -1,12 +1,12 @@
 """How much of the reward variance is explained by the observations, filtering, hidden coordinates and single sensors.
 
 A description of the context is a set of features, such as y or the filtered context. Descriptions are compared by
-cross-validation. The regression of rewards is that of docs/mathematics.md, "Calibrated arms". Rounds are divided into
-contiguous blocks, and the rewards of a block are predicted by a regression on all other blocks. Only the
+cross-validation. Rewards are regressed as in docs/mathematics.md, "Calibrated arms". Rounds are divided into contiguous
+blocks, and the rewards of a block are predicted by a regression on all other blocks. Only the
 hyperparameters, which are the noise variances and the prior, are estimated from all rewards.
 
 Filtering and hidden coordinates are measured separately. Filtering improves a noisy sensor even if nothing is hidden.
-So the filtered context is compared with the best description without hidden coordinates. The candidates for the best
+So the filtered context is compared with the best description without hidden coordinates. The candidates for this
 description are y itself, the observed block of the filtered context, and the filtered context of a model with as many
 dimensions as features. If a sensor is almost pure noise, a model may use its coordinate for something hidden. Such a
 coordinate does not count as observed, and the sensor itself replaces it.
@@ -33,12 +33,14 @@ from halfseen.statistics.time_series import blocked_sum
 FOLDS = 10
 LEAST_REWARDS = 30
 ITERATIONS = 20  # EM iterations for the model without hidden coordinates
-FITTED_ROUNDS_WITH_GAPS = 500  # EM uses only this many of the last rounds if entries are missing
+FITTED_ROUNDS_WITH_GAPS = 500  # if entries are missing, EM uses only the last rounds, this many of them
 MUCH, SOME = 0.10, 0.03  # least improvement for each grade, as a share of the explained variance
-WORTHWHILE = 0.05  # a share of the reward variance below which an improvement is not worth looking for
+WORTHWHILE = 0.05  # an improvement below this share of the reward variance is not worth looking for
 CONFIDENCE = 0.95  # of upper bounds
-FOLLOWS, PREDICTS = 0.5, 0.01  # least variance of a coordinate and of its predictions, as shares of the sensor's
-DESCRIPTIONS = ("seen", "filtered, nothing hidden", "filtered context")  # in simulations also the true context
+# A coordinate follows its sensor if its variance, or the part that the model predicts, is at least this share of the
+# variance of its sensor.
+FOLLOWS, PREDICTS = 0.5, 0.01
+DESCRIPTIONS = ("seen", "filtered, nothing hidden", "filtered context")  # simulations add the true context
 
 
 class CrossValidation(NamedTuple):
@@ -136,9 +138,9 @@ class ExplainedRewards(NamedTuple):
     recovered: Improvement  # gain of the filtered context or, if it is better, of the filtered observation over y
     beyond: Improvement | None  # gain of the true context over the best description, None if it is not known
     context_at_most: float  # upper bound of the share that y and the filtered context together can explain
-    hidden_at_most: float  # upper bounds of the gains above
-    recovered_at_most: float
-    beyond_at_most: float | None
+    hidden_at_most: float  # upper bound of `hidden`
+    recovered_at_most: float  # upper bound of `recovered`
+    beyond_at_most: float | None  # upper bound of `beyond`
     predictions: dict[str, CrossValidation]
     arm_means: CrossValidation
 
@@ -220,17 +222,17 @@ def explain_rewards(data: ExaminationData, contexts: Floats, predicted: Floats) 
 
 
 def upper_bound(gain: Improvement, observed: ObservedRewards, known: Floats, added: Floats) -> float:
-    """Return an upper bound of a gain: that of the cross-validated gain or, if it is larger, of `largest_gain`."""
+    """Return an upper bound: the cross-validated gain plus two standard errors, or `largest_gain` if it is larger."""
     return max(gain.value + 2.0 * gain.error, largest_gain(observed, known, added))
 
 
 def largest_gain(observed: ObservedRewards, known: Floats, added: Floats) -> float:
     """Return an upper confidence bound of the share of the reward variance that `added` explains beyond `known`.
 
-    A regression that shrinks its coefficients explains nothing if there are few rewards, whatever the truth. So this
-    bound comes from least squares, one regression per arm: it belongs to the noncentrality with which the F statistic
-    of `added` would be at most the observed one with probability 1 − CONFIDENCE. If there are several rewards per
-    round, they may have the same noise, so they count as one. Autocorrelated noise makes the bound larger.
+    With few rewards, a regression that shrinks its coefficients explains nothing, whatever the truth is. So this bound
+    comes from least squares, with one regression per arm. If `added` explained the bound, an F statistic no larger than
+    the observed one would have the probability 1 − CONFIDENCE. The rewards of several arms in one round may have the
+    same noise, so they count as one reward. Autocorrelated noise makes the bound larger.
     """
     rounds, arms, rewards = observed
     explained, left, total, gained, free = 0.0, 0.0, 0.0, 0, 0
@@ -249,7 +251,7 @@ def largest_gain(observed: ObservedRewards, known: Floats, added: Floats) -> flo
     dof, other_dof = gained / per_round, free / per_round
     statistic = max(explained, 0.0) / gained / (left / free)
     not_explained = (explained + left) / total
-    low, high = 0.0, 0.01  # of the share of what `known` does not explain
+    low, high = 0.0, 0.01  # bounds of the share, relative to the variance that `known` leaves
     while not _excluded(high, statistic, dof, other_dof):
         if high == 0.99:
             return min(1.0, not_explained)
@@ -283,9 +285,9 @@ def fill_with_means(ys: Floats) -> Floats:
 def observed_block(filtered: Floats, predicted: Floats, ys: Floats) -> Floats:
     """Return the observed coordinates (n, k): filtered if the coordinate follows its sensor, otherwise as measured.
 
-    A coordinate follows its sensor if its variance is large enough compared with that of the sensor, or if the model
-    predicts part of the sensor's variance. Neither condition holds if the sensor measures only noise and the model uses
-    its coordinate for a hidden quantity.
+    A coordinate follows its sensor if its variance is large enough compared with the variance of the sensor, or if the
+    model predicts part of the sensor's variance. Neither condition holds if the sensor measures only noise and the
+    model uses its coordinate for a hidden quantity.
     """
     plain = fill_with_means(ys)
     total = ((plain - plain.mean(axis=0)) ** 2).sum(axis=0)
@@ -331,7 +333,10 @@ class SensorValue(NamedTuple):
 def sensor_values(
     data: ExaminationData, model: LinearGaussianModel, contexts: Floats, explained: ExplainedRewards
 ) -> tuple[SensorValue, ...]:
-    """Return how much each observed feature helps, and each hidden one would help. `contexts` are filtered."""
+    """Return how much each observed feature helps, and how much each hidden feature would help if it were observed.
+
+    `contexts` (n, d) are the filtered contexts.
+    """
     observed, filtered = data.observed_rewards(), explained.predictions["filtered context"]
 
     def value(name: str, hidden: bool, less: CrossValidation, more: CrossValidation) -> SensorValue:
@@ -351,7 +356,7 @@ def sensor_values(
 
 
 def _contexts_without(model: LinearGaussianModel, ys: Floats, sensor: int) -> Floats:
-    """Return the filtered contexts without one of the features, or (n, 0) if it is the only feature."""
+    """Return the contexts filtered without the feature `sensor`, or (n, 0) if it is the only feature."""
     others = np.arange(model.observed) != sensor
     if not others.any():
         return np.zeros((len(ys), 0))

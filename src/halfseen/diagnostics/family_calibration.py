@@ -13,11 +13,12 @@ from halfseen.learners.calibrated_family import CalibratedFamily
 from halfseen.learners.generalised_linear import GeneralisedLinear
 from halfseen.statistics.distributions import normal_quantile
 
-ENOUGH_REWARDS = 100  # of an arm, for a verdict
-LEVEL = 0.001  # of a false alarm, for all arms together
-# Rewards of neighbouring rounds depend on the same hidden context, which makes the variance of their sum larger.
+ENOUGH_REWARDS = 100  # arms with fewer rewards are not judged
+LEVEL = 0.001  # probability of a false alarm, for all arms together
+# Rewards of neighbouring rounds depend on the same hidden context, so the variance of their sum is larger than for
+# independent rewards. It is assumed to be larger by this factor.
 DEPENDENCE = 4.0
-RELEVANT = 0.25  # relative difference between expected and observed rewards that matters
+RELEVANT = 0.25  # smaller relative differences between expected and observed rewards do not matter
 
 
 def family_calibration(
@@ -25,9 +26,9 @@ def family_calibration(
 ) -> tuple[dict[str, object], tuple[Finding, ...]]:
     """Compare the rewards of the streams `rows` with what their learner expected, per arm.
 
-    Each reward is compared with its expectation before it was learnt. The sum of the differences is divided by the
-    square root of the sum of the variances that the family gives: p(1 − p) for clicks, and that of a Poisson variable
-    with an uncertain mean for counts. Returns facts and findings, which are empty for other learners.
+    Each reward is compared with its expectation before it was learnt. The sum of the differences is divided by its
+    standard error. The variance of a click is p(1 − p), and the variance of a count is that of a Poisson variable with
+    an uncertain mean. Returns facts and findings. Both are empty if the learner has no model of clicks or counts.
     """
     if (
         not isinstance(learner, GeneralisedLinear | CalibratedFamily)

@@ -25,24 +25,25 @@ from halfseen.models.identification.order import LEAST_GAIN
 from halfseen.models.identification.selection import AICC_MARGIN
 from halfseen.reports.tables import count, percent
 
-# With many rounds, even small deviations are significant. So a deviation is reported only if it is also large enough.
+# With many rounds, even small deviations are significant. So a deviation is reported only if it is also large enough:
+# from a limit _LOOK on with the verdict "look", and from a limit _BAD on with the verdict "bad".
 SIZE_LOOK, SIZE_BAD = 0.08, 0.50  # relative deviation of the mean square of innovations from 1
 BIAS_LOOK, BIAS_BAD = 0.15, 0.50  # mean of an innovation, divided by its standard deviation
 MEMORY_LOOK, MEMORY_BAD = 0.02, 0.10  # share of the variance of innovations that earlier innovations explain
 BLOCK_LOOK, BLOCK_BAD = 1.5, 3.0  # mean square of innovations in the worst block, relative to the median
 TREND_LOOK = 2.0  # change over all rounds, divided by the standard deviation around the trend
 TAILS_LOOK = 0.002  # share of outliers, which is 0.00006 for normal values
-RADIUS_ROOM, RADIUS_BAD = 3.0, 0.02  # excess of the spectral radius over 1; "look" above RADIUS_ROOM / rounds
-OBSERVABLE = 0.10  # mean share of the hidden variance that the history should explain
+RADIUS_ROOM, RADIUS_BAD = 3.0, 0.02  # spectral radius minus 1: "look" above RADIUS_ROOM / rounds, then "bad"
+OBSERVABLE = 0.10  # the history should explain at least this share of the hidden variance, on average
 COVERAGE_ROOM, COVERAGE_BAD = 0.03, 0.10  # deviation of the coverage of an interval from its level
 USELESS = 0.01  # a sensor that explains less than this share of the explained variance does not matter
 ANY = "–"  # the expected range of a number for which every value is acceptable
 
 
 def brief_findings(subject: ExaminationSubject | None) -> tuple[str, tuple[Finding, ...]]:
-    """Return the answer and the findings of a brief examination, or nothing if there is no subject.
+    """Return the answer and the findings of a brief examination.
 
-    There are no findings either if the arithmetic fails.
+    Both are empty if there is no subject, or if a matrix decomposition fails.
     """
     if subject is None:
         return "", ()
@@ -65,7 +66,7 @@ def findings(measured: Measurements) -> tuple[Finding, ...]:
 
 
 def answer(measured: Measurements, made: tuple[Finding, ...]) -> str:
-    """Return whether what is hidden matters for decisions and can be recovered: yes, no, or it cannot be told yet."""
+    """Return a text: whether what is hidden matters for decisions, and whether it can be recovered."""
     explained = measured.explained
     if explained is None:
         return f"It cannot be told yet whether what is hidden matters for your decisions: {_too_few(measured)}."
@@ -124,7 +125,7 @@ def _too_few(measured: Measurements) -> str:
 
 
 def _worth_of_seeing(measured: Measurements) -> str:
-    """Return a sentence about the recorded hidden feature that would add most, or nothing without such features."""
+    """Return a sentence about the recorded hidden feature that would add most, or "" if there is no such feature."""
     hidden = [one for one in measured.sensor_values or () if one.hidden]
     if not hidden:
         return ""
@@ -136,7 +137,7 @@ def _worth_of_seeing(measured: Measurements) -> str:
 
 
 def _hidden_matters(measured: Measurements) -> str:
-    """Return a sentence if the true context, or a recorded hidden feature, clearly explains more; otherwise nothing."""
+    """Return a sentence if the true context, or a recorded hidden feature, clearly explains more, and otherwise ""."""
     explained = measured.explained
     assert explained is not None
     shares, name = explained.shares, measured.subject.data.contexts_name
@@ -152,7 +153,7 @@ def _hidden_matters(measured: Measurements) -> str:
 
 
 def _doubt_about_model(measured: Measurements, made: tuple[Finding, ...]) -> str:
-    """Return why a better model might recover more, or nothing."""
+    """Return why a better model might recover more, or "" if there is no reason."""
     verdicts = {finding.name: finding.verdict for finding in made}
     if verdicts.get("dimension", Verdict.FINE) is not Verdict.FINE:
         best = max(measured.scores, key=lambda d: measured.scores[d])
@@ -163,7 +164,10 @@ def _doubt_about_model(measured: Measurements, made: tuple[Finding, ...]) -> str
 
 
 def _rewards_needed(count: int, at_most: float) -> str:
-    """Return how many rewards would exclude a worthwhile share. Upper bounds shrink as 1/n if the truth is 0."""
+    """Return a sentence: how many rewards would rule out a share of WORTHWHILE.
+
+    The true share is assumed to be 0. Then its upper bound shrinks as 1/n.
+    """
     needed = count * at_most / WORTHWHILE
     digits = 10 ** int(np.log10(needed))
     return f"About {int(np.ceil(needed / digits) * digits):,} rewards would be needed to exclude {percent(WORTHWHILE)}."
@@ -207,7 +211,7 @@ def _nis_by_block(measured: Measurements) -> Finding | None:
     if parts is None or len(parts.ratios) < 3:
         return None
     median = float(np.median(parts.ratios))
-    if not median > 0.0:  # most blocks have no prediction errors that could be compared
+    if not median > 0.0:  # in most blocks, all prediction errors are 0
         return None
     relative = parts.ratios / median
     worst = int(np.argmax(relative))

@@ -12,11 +12,11 @@ from halfseen.errors import invalid
 from halfseen.reports.frames import data_frame
 from halfseen.reports.tables import Table, html_block
 
-LONG_SILENCE = 100  # a note is added after this many rounds without a reward, or without one entry of y
+LONG_SILENCE = 100  # a note is added after this many rounds without a reward, or with the same entry of y missing
 ENOUGH_ROUNDS = 50  # a model is examined if the history has at least this many rounds
 WIDTH = 80  # printed text wraps at this column
 
-# Terms in the order of their explanations. A term is explained if one of its findings or sentences contains the text.
+# The term, a text, and the explanation of the term. A term is explained if the text occurs in one of the findings.
 _TERMS = (
     ("surprise", "surprise", "difference between an observation and its prediction, divided by its expected size"),
     ("hidden block", "hidden", "coordinates of the context that no sensor measures directly"),
@@ -49,8 +49,8 @@ _TERMS = (
 class Verdict(StrEnum):
     """How serious a finding is.
 
-    `FINE` means that the value is in its expected range. `LOOK` means that it is not, but decisions may still be good.
-    `BAD` means that decisions based on the model should not be trusted.
+    `FINE` means that the value is in its expected range. `LOOK` means that it is outside, but decisions may still be
+    good. `BAD` means that decisions based on the model should not be trusted.
     """
 
     FINE = "fine"
@@ -137,12 +137,12 @@ class Health:
     Parameters
     ----------
     notes : tuple of str
-        One sentence for each thing that needs attention. The notes include the sentences of bad findings.
+        One sentence for each thing that needs attention. These include the sentences of findings with verdict "bad".
     facts : dict
         Facts about the agent by name, numbers or strings, such as "rounds" and "rewards".
     findings : tuple of Finding
-        Results of the examination of the model, for agents with a history and a model (`adaptive`), and lifts over
-        guardrails.
+        Results of the examination of the model, for agents with a history and a model (`adaptive`). For agents with
+        guardrails, also the lift of the chooser over decisions that were made without it.
     answer : str
         Whether what is hidden matters for the decisions, and whether it can be recovered from what is observed. The
         answer begins with "Yes", "No" or "It cannot be told". It is empty if there are no findings.
@@ -238,7 +238,7 @@ class Health:
 
 
 def printed_terms(findings: Sequence[Finding]) -> list[str]:
-    """Return one printed text per term, after a heading, or nothing without findings."""
+    """Return a heading and one printed text per term, or an empty list if no terms are used."""
     lines = [printed("  ", f"{term}: {meaning}", hang=2) for term, meaning in terms(findings).items()]
     return ["terms:", *lines] if lines else []
 

@@ -16,7 +16,7 @@ from halfseen.statistics.time_series import hac_mean
 SIGNIFICANCE = 0.001  # of one test, so that a report of about ten tests rarely has a false alarm
 OUTLIER = 4.0  # an outlier is more than this many robust standard deviations from the median
 IQR_OF_NORMAL, MAD_OF_NORMAL = 1.349, 0.6745  # interquartile range and median absolute deviation of N(0, 1)
-BLOCK_SPREADS = 4.0  # least distance of an unusual block from the median, in standard deviations of log ratios
+BLOCK_SPREADS = 4.0  # an unusual block is at least this many standard deviations of log ratios from the median
 
 
 class Innovations(NamedTuple):
@@ -32,8 +32,8 @@ class Innovations(NamedTuple):
 def innovations(model: LinearGaussianModel, series: Floats, tested: Floats | None = None) -> Innovations:
     """Compute w_t = L_t⁻¹ e_t with e_t = y_t − A x⁻_t and L_tL_tᵀ = S_t, over the observed entries.
 
-    The filter uses all of `series` (n, k), in which another series begins at an infinite row. Entries that are NaN in
-    `tested` are left out of the innovations.
+    The filter uses all of `series` (n, k). After a row of infinite entries, another series begins. Entries that are NaN
+    in `tested` are left out of the innovations.
     """
     ys = np.where(np.isinf(series), np.nan, series)
     p = model.canonical().model.arrays()
@@ -46,7 +46,7 @@ def innovations(model: LinearGaussianModel, series: Floats, tested: Floats | Non
     # Rounds with the same covariance and the same pattern of tested entries share a Cholesky factor.
     keys = np.column_stack([rows[0, 1:], present])
     _, first, where = np.unique(keys, axis=0, return_index=True, return_inverse=True)
-    where = where.ravel()  # NumPy 2.0 returns a column
+    where = where.ravel()  # NumPy 2.0 returns an array of shape (n, 1)
     pattern = present[first]
     S = P_pred[rows[0, 1:][first]][:, :k, :k] + R
     variances = np.diagonal(S, axis1=1, axis2=2)
@@ -65,8 +65,8 @@ class NisTest(NamedTuple):
     """Test of the normalised innovation squared (NIS).
 
     If the model is correct, Σ wᵀw has a χ² distribution with as many degrees of freedom as there are observed entries.
-    With heavy tails or autocorrelation its variance is larger, and the degrees of freedom are those of the χ²
-    distribution with the same variance (`nis_degrees_of_freedom`).
+    With heavy tails or autocorrelation, the variance of the sum is larger. Then the degrees of freedom are chosen such
+    that a scaled χ² distribution has the same mean and variance (`nis_degrees_of_freedom`).
     """
 
     ratio: float  # mean square of w, 1 if the model is correct
@@ -86,7 +86,7 @@ def nis_test(white: Floats) -> NisTest:
 def nis_degrees_of_freedom(white: Floats) -> float:
     """Return 2 E[N]²/Var N for N = Σ wᵀw (Satterthwaite 1946), at most the number of entries.
 
-    The variance is that of a sum of autocorrelated values (Newey and West 1987).
+    The variance allows for autocorrelation (Newey and West 1987).
     """
     squares, counts = np.nansum(white**2, axis=1), (~np.isnan(white)).sum(axis=1)
     total, entries = float(squares.sum()), int(counts.sum())
@@ -98,7 +98,8 @@ def nis_degrees_of_freedom(white: Floats) -> float:
 class BiasTest(NamedTuple):
     """Test of the means of w. Σ_i (Σ_t w_ti)²/n_i has a χ² distribution with k degrees of freedom.
 
-    An entry of w combines sensors whose errors are correlated. So the biased sensor is found in `by_sensor`.
+    An entry of w mixes the errors of several sensors if these are correlated. So the biased sensor is found in
+    `by_sensor`.
     """
 
     largest: float  # largest absolute mean of a sensor, in standard deviations of its innovation
@@ -122,25 +123,25 @@ class WhitenessTest(NamedTuple):
     statistic: float
     degrees_of_freedom: int
     p_value: float
-    predictable: float  # share of the variance of innovations that earlier ones explain; 0 if not significant
+    predictable: float  # share of the innovations' variance that earlier innovations explain; 0 if not significant
     lags: int
     autocorrelations: Floats  # (lags,) root mean square of the k² entries of each lag's correlation matrix
     upper: Floats  # (lags,) 95 % quantiles of the autocorrelations if the model is correct
 
 
 def whiteness_lags(model: LinearGaussianModel) -> int:
-    """Return ten lags, plus one for every k² of the 2kd degrees of freedom that a fit uses up."""
+    """Return 10 + 2d/k lags, rounded up. A fit uses up 2kd degrees of freedom, and every lag has k² of them."""
     return 10 + -(-2 * model.latent // model.observed)
 
 
 def whiteness_test(white: Floats, lags: int, fitted_parameters: int = 0) -> WhitenessTest | None:
     """Run Hosking's (1980) test. Return None if there are too few rounds.
 
-    Let C_l be the mean of w_t w_{t−l}ᵀ over the observed pairs and n_l the number of pairs, entry by entry. With
-    M_l = C_l·sqrt(n_l), (1 + 2/n) Σ_l tr(M_lᵀ C_0⁻¹ M_l C_0⁻¹) has a χ² distribution with k²L − `fitted_parameters`
-    degrees of freedom. Dividing by C_0 instead of I makes the test independent of the size of the innovations, which
-    `nis_test` tests. If entries are missing, some pairs of sensors are rarely observed together, so only the diagonal
-    of C_0 is used.
+    For every entry, let C_l be the mean of w_t w_{t−l}ᵀ over the observed pairs, and n_l the number of these pairs. Let
+    M_l = C_l·sqrt(n_l). Then (1 + 2/n) Σ_l tr(M_lᵀ C_0⁻¹ M_l C_0⁻¹) has a χ² distribution with k²L −
+    `fitted_parameters` degrees of freedom. Using C_0 instead of I makes the test independent of the size of the
+    innovations, which `nis_test` tests. If entries are missing, some pairs of sensors are rarely observed together, so
+    only the diagonal of C_0 is used.
     """
     present = ~np.isnan(white)
     used = (present.sum(axis=0) > 4 * lags) & (np.nan_to_num(white) != 0.0).any(axis=0)

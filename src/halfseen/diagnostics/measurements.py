@@ -50,12 +50,12 @@ from halfseen.models.identification.order import aicc
 from halfseen.models.linear_gaussian import LinearGaussianModel
 
 LEAST_ENTRIES = 40  # innovations are tested if there are at least this many observed entries
-ENTRIES_PER_PARAMETER = 10  # with fewer entries per parameter, the degrees of freedom of a fit are not reliable
+ENTRIES_PER_PARAMETER = 10  # with fewer entries per fitted parameter, innovations are not tested for autocorrelation
 ITERATIONS, BRIEF_ITERATIONS = 30, 8  # EM iterations before models of different dimensions are compared
 TOLERANCE = 1e-4  # EM stops when an iteration gains less log-likelihood per round than this
 FEW_GAPS = 0.01  # models are compared on all rounds if at most this share of them has a missing entry
-COMPARED_ROUNDS_WITH_GAPS = 1200  # with more gaps, models are compared on this many of the last rounds
-NEIGHBOURS = 2  # a brief examination compares this many dimensions below and above that of the model
+COMPARED_ROUNDS_WITH_GAPS = 1200  # otherwise, models are compared on the last rounds, this many of them
+NEIGHBOURS = 2  # dimensions compared on either side of the model's dimension, if the examination is brief or with gaps
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +83,7 @@ class Measurements:
 
 
 def measure(subject: ExaminationSubject, *, brief: bool = False) -> Measurements:
-    """Compute all measurements. A `brief` examination is fast: it omits sensors and models of distant dimensions."""
+    """Compute all measurements. A `brief` examination is fast: it omits `sensor_values` and most alternative models."""
     model, data = subject.model, subject.data
     ys = data.observations
     unchanging = unchanging_runs(ys)
@@ -141,8 +141,9 @@ def measure(subject: ExaminationSubject, *, brief: bool = False) -> Measurements
 def _scores(subject: ExaminationSubject, brief: bool) -> dict[int, float]:
     """Return AICc by dimension, in ascending order, for the model and the best alternative of every other dimension.
 
-    The models were fitted at different times, so each is first improved by EM. With missing entries an iteration takes
-    fifty times as long, so there are fewer iterations, or none.
+    Fitted models were fitted at different times, so each is first improved by EM. With missing entries an iteration
+    takes fifty times as long. So there are fewer iterations, alternatives and rounds, and a brief examination compares
+    no models at all.
     """
     model, others, ys = subject.model, subject.alternatives, subject.data.observations
     gaps = subject.fitted and np.isnan(ys).any(axis=1).mean() > FEW_GAPS
@@ -164,14 +165,14 @@ def _scores(subject: ExaminationSubject, brief: bool) -> dict[int, float]:
 
 
 def _nearest(model: LinearGaussianModel, others: Sequence[LinearGaussianModel]) -> tuple[LinearGaussianModel, ...]:
-    """Return the alternatives whose dimensions are closest below and above that of the model."""
+    """Return the alternatives of the dimensions closest to the model's dimension, below and above."""
     below = sorted({other.latent for other in others if other.latent < model.latent})[-NEIGHBOURS:]
     above = sorted({other.latent for other in others if other.latent > model.latent})[:NEIGHBOURS]
     return tuple(other for other in others if other.latent in {*below, *above})
 
 
 def _log_likelihood(model: LinearGaussianModel, ys: Floats, variances: Floats, iterations: int) -> float:
-    """Return the highest log-likelihood of the EM iterates or, without iterations, that of the given model."""
+    """Return the highest log-likelihood of the EM iterates or, without iterations, of the given model."""
     if iterations == 0:
         return float(model.filter(ys).log_likelihood)
     start = model.canonical().model.arrays()

@@ -42,9 +42,9 @@ def _conditional_covariance(cov: Floats, k: int) -> Floats:
 def hidden_variance_explained(model: LinearGaussianModel, end_cov: Floats, rounds: int) -> Floats:
     """Return, for each hidden direction, the share of its variance that past observations explain, largest first.
 
-    With u the hidden and o the observed coordinates, these are 1 − λ for the generalised eigenvalues λ of
-    Cov(u | o_t, y_1..y_t) and Cov(u | o_t). These shares measure what the history tells about u beyond what o_t tells.
-    A change of basis [I 0; M N] maps both covariances to N(·)Nᵀ and does not change λ. `end_cov` is the covariance P of
+    Let u be the hidden and o the observed coordinates. The shares are 1 − λ for the generalised eigenvalues λ of
+    Cov(u | o_t, y_1..y_t) and Cov(u | o_t). They measure what the history tells about u beyond what o_t tells. A change
+    of basis [I 0; M N] maps both covariances to N(·)Nᵀ and does not change λ. `end_cov` is the covariance P of
     the filter after `rounds` rounds.
     """
     k, d = model.observed, model.latent

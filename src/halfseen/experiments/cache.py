@@ -1,6 +1,7 @@
 """Saves finished slices, so that an interrupted run can continue with any number of workers.
 
-The key of a slice is everything that its results depend on: the plan, the versions and the source code.
+The key of a slice is everything that its results depend on, except the seeds: the agents, the world, the number of
+rounds, the versions of Python and the packages, and the source code.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class SliceStore:
         self._code = {"versions": versions(), "source": source_hash()}
 
     def key(self, task: Slice) -> dict[str, Any]:
-        """Return everything that the results of a seed depend on, as data that JSON writes and reads unchanged."""
+        """Return everything that the results depend on, except the seeds, as data that JSON preserves."""
         content = {
             "agents": [
                 {"name": spec.name, "options": spec.options} | ({"source": spec.source_hash} if spec.is_own else {})

@@ -1,7 +1,8 @@
-"""The map of the paper's claims: in which of the settings that the paper leaves open each claim holds.
+"""The map of the paper's claims. It shows in which settings each claim holds.
 
-A cell of the map is the world of the paper with one process noise ε and one observation noise Σ = sI. EMKF plays every
-cell with two starts, because the paper states neither its first estimate of Q nor the length of its windows.
+The paper leaves these settings open. A cell of the map is the world of the paper with one process noise ε and one
+observation noise Σ = sI. EMKF plays every cell with two starts, because the paper states neither EMKF's first estimate
+of Q nor the length of its windows.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from halfseen.worlds.world import World
 NOISE = (1e-4, 1e-3, 0.01, 0.1, 1.0)  # ε
 SENSOR_NOISE = (0.0, 0.01, 0.1, 1.0)  # s
 MAP_SEEDS, QUICK_MAP_SEEDS = 10, 3
-LONGER = 6  # a long map has this many times the rounds
+LONGER = 6  # a long map has this many times as many rounds
 REFERENCES, SUBJECTS = ("oracle-ts", "kf-ts", "ts-pco"), ("emkf-ts", "emkf-ucb")
 
 
@@ -91,7 +92,7 @@ class MapPlan:
 
 
 def long_plan(before: ClaimMap, rounds: int) -> MapPlan:
-    """Return a plan that repeats, with other rounds, the cells in which at least one claim holds with a start."""
+    """Return a plan with another number of rounds that repeats, for each start, the cells in which a claim holds."""
     repeated: list[tuple[Cell, ...]] = []
     for start, cells in zip(STARTS, before.plan.cells, strict=True):
         panels = [panel for panel in before.panels() if panel.start in (None, start)]
@@ -110,13 +111,13 @@ class AgentRegret(NamedTuple):
     """The regret of one agent in one cell, with one row per seed."""
 
     total: Floats  # R(T) (S,)
-    blocks: Floats  # mean regret per round (S, 4), as by `block_means`
+    blocks: Floats  # `block_means` of the regret per round (S, 4)
     curve: Floats  # R(t) (S, G) at `log_grid(rounds, CURVE_POINTS)`
 
 
 @dataclass(frozen=True)
 class StartRegrets:
-    """The regrets with one start, on which the claims are tested."""
+    """The regrets with one start, from which the claims are tested."""
 
     worlds: tuple[str, ...]
     rounds: int
@@ -206,7 +207,7 @@ class ClaimMap:
 
 @dataclass(frozen=True)
 class Panel:
-    """The findings about one claim in all cells, with one start of EMKF or, if it does not matter, without one."""
+    """The findings about one claim in all cells, with one start of EMKF. If the start does not matter, it is None."""
 
     number: int  # of the claim
     claim: Claim
@@ -218,7 +219,7 @@ class Panel:
         return self.number, self.start
 
     def verdict(self, cell: Cell) -> ClaimVerdict:
-        """Return the verdict on all agents that the claim is about."""
+        """Return the verdict in one cell, over all agents that the claim is about."""
         return combine(finding.verdict for finding in self.claim.findings if finding.world == cell.world.name)
 
     def where(self, verdict: ClaimVerdict) -> set[Cell]:
@@ -228,7 +229,10 @@ class Panel:
         return replace(self, cells=tuple(cell for cell in self.cells if cell in cells))
 
     def summary(self, rounds: int, rounds_before: int | None) -> dict[str, Any]:
-        """Return the panel as plain data. With `rounds_before`, it contains only cells in which the claim held."""
+        """Return the panel as plain data.
+
+        `rounds_before` is given if the panel repeats only cells in which the claim held with that many rounds.
+        """
         cells = []
         for cell in self.cells:
             found = [finding for finding in self.claim.findings if finding.world == cell.world.name]
@@ -288,7 +292,7 @@ def _rectangles_within(cells: set[Cell]) -> list[_Rectangle]:
 def _ranges(
     values: Sequence[float], text: Callable[[float], str], symbol: str
 ) -> Iterator[tuple[Sequence[float], str | None]]:
-    """Yield every range of neighbouring values with its description, which is None for all values."""
+    """Yield every range of neighbouring values with its description. The range of all values has None."""
     last = len(values) - 1
     for first, end in itertools.combinations_with_replacement(range(len(values)), 2):
         low, high = text(values[first]), text(values[end])

@@ -22,7 +22,7 @@ from halfseen.statistics.confidence_intervals import Estimate, relative_differen
 from halfseen.statistics.growth import slope
 
 LINEAR, CLOSE, WORTHWHILE, CONSTANT = 0.75, 0.10, 0.05, 0.20
-FEWEST_CHUNKS = 20  # fewer timings than this do not show a trend
+FEWEST_CHUNKS = 20  # with fewer timed chunks, the trend of the time per round is not estimated
 
 
 class ClaimVerdict(StrEnum):
@@ -84,14 +84,14 @@ def _negate(verdict: ClaimVerdict) -> ClaimVerdict:
 
 
 def better(difference: Estimate) -> ClaimVerdict:
-    """Return HOLDS if the whole interval is below 0, and FAILS if it excludes an advantage of 5 % or more."""
+    """Return HOLDS if the whole interval is below 0, and FAILS if the interval excludes an advantage of 5 % or more."""
     if difference.high < 0:
         return ClaimVerdict.HOLDS
     return ClaimVerdict.FAILS if difference.low > -WORTHWHILE else ClaimVerdict.UNDECIDED
 
 
 class Regrets(Protocol):
-    """Regrets of agents in worlds, on which claims are tested. A `Result` is one kind of them."""
+    """The regrets from which claims are tested, by world and agent. A `Result` has these members."""
 
     @property
     def agents(self) -> tuple[str, ...]: ...
@@ -124,7 +124,7 @@ def _subjects(regrets: Regrets) -> list[str]:
 
 
 def regret_claims(regrets: Regrets) -> list[Claim]:
-    """Test every claim about regret whose agents are among the given ones."""
+    """Test every claim about regret whose agents are in `regrets`."""
     ours = _subjects(regrets)
     claims = [
         Claim(
@@ -195,7 +195,7 @@ def _close(figure: Estimate) -> ClaimVerdict:
 
 
 def relative_regret(regrets: Regrets, world: str, agent: str, rival: str) -> Estimate | None:
-    """Return the difference of R(T) from that of the rival, relative to the rival, or None without the rival."""
+    """Return (R(T) of the agent − R(T) of the rival) / R(T) of the rival, or None if the rival was not played."""
     if rival not in regrets.agents:
         return None
     return relative_difference(regrets.total_regret(world, agent), regrets.total_regret(world, rival))

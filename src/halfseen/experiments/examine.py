@@ -120,7 +120,7 @@ class Examination:
         return findings_table(self.findings)
 
     def to_frame(self, library: str | None = None) -> Any:
-        """Return the findings as a DataFrame with one row per finding, as `Health.to_frame`.
+        """Return the findings as a DataFrame with one row per finding, like `Health.to_frame`.
 
         Parameters
         ----------
@@ -148,7 +148,7 @@ class Examination:
         Parameters
         ----------
         path : str or Path
-            File, whose suffix determines the format: PNG, SVG or PDF.
+            File, whose suffix determines the format: PNG or SVG.
         """
         save_figure(health_figure(plain(self.measured)), Path(path))
 
@@ -278,8 +278,8 @@ def examine(
 ) -> Examination:
     """Examine how well a model describes the data, and how much the hidden features matter.
 
-    Either `agent` or `model` must be given. An agent is examined with its own history. A model is examined with the
-    given observations. Tables may be arrays, or data frames of pandas or polars, whose columns are taken in order.
+    Either `agent` or `model` must be given. An agent is examined with its own history, and a model with the given
+    observations. Tables may be arrays or data frames of pandas or polars. Their columns are taken in order.
 
     Parameters
     ----------
@@ -293,7 +293,7 @@ def examine(
         The arms played, for `model`.
     rewards : array_like of shape (n,) or (n, K), optional
         Rewards of the arms played, NaN where missing, or rewards of all K arms. If the rewards of all arms are
-        given, the worth of each sensor is also measured in reward.
+        given, the worth of each sensor is also measured in units of reward.
     contexts : array_like of shape (n, d), optional
         True contexts, which are known in simulations.
     contexts_name : str, default "true context"
@@ -373,7 +373,8 @@ def _subject_with_tables(
 ) -> ExaminationSubject:
     """Return the agent's model and history, extended by `tables` with one row per decision of the agent.
 
-    `always_decided` says that the agent has never observed without deciding. Otherwise it is checked if necessary.
+    With `always_decided`, the caller guarantees that the agent has never observed without deciding. Otherwise this is
+    checked if necessary.
     """
     if not isinstance(agent, Agent):
         raise invalid("agent", "an agent, from hs.make or hs.load", type(agent).__name__)
@@ -407,7 +408,7 @@ def _subject_with_tables(
                 raise invalid(
                     name, f"a table of {agent.rounds} rows, one per round of the agent", f"shape {table.shape}"
                 )
-            # What the context was in a gap is not known, and no reward depends on it.
+            # The context in a gap is unknown. No reward depends on it, so the context before the gap is used.
             given[name] = table[nearest] if name == "contexts" else np.where(passed[:, None], np.nan, table[nearest])
     rewards = given.pop("rewards")
     if rewards.ndim == 2 and rewards.shape[1] != len(data.arm_names):

@@ -1,4 +1,4 @@
-"""Sweeps: every agent of an experiment with every combination of some values of its options."""
+"""Sweeps: every agent of an experiment is played with every combination of given values of its options."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from halfseen.errors import UnknownName, invalid
 
 @dataclass(frozen=True)
 class GridPoint:
-    """One agent of a sweep: the label that it has without the swept options, and their values."""
+    """One agent of a sweep: its label without the swept options, and the values of the swept options."""
 
     agent: str
     values: Mapping[str, Any]
 
 
 def expand(specs: Sequence[AgentSpec], grid: Any) -> tuple[tuple[AgentSpec, ...], dict[str, GridPoint]]:
-    """Return the agents with every combination of the swept options that they have, and their points by label.
+    """Return every agent with every combination of values of the swept options, and the `GridPoint`s by label.
 
-    An agent that has none of the options is returned once, unchanged.
+    An agent is swept only over the options that it has. If it has none of them, it is returned once, unchanged.
     """
     options = _checked_grid(grid)
     for name in options:

@@ -1,6 +1,6 @@
-"""The table and the lines of the figure of a sweep.
+"""Makes the table of a sweep, and the rows from which its figure is drawn.
 
-They are apart from `experiments.grid`, on which the keys of saved slices depend.
+This code is not part of `experiments.grid`, because every edit of that module makes all saved slices unusable.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def grid_options(result: Result) -> list[str]:
 
 
 def grid_rows(result: Result) -> list[dict[str, Any]]:
-    """Return one row per world and agent: the values of the options, and the mean of R(T) or of the reward."""
+    """Return one row per world and agent: the values of the swept options, and the mean of R(T) or of the reward."""
     options = grid_options(result)
     given = {name: [point.values.get(name) for point in result.plan.grid.values()] for name in options}
     rows = []
@@ -53,7 +53,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def grid_table(result: Result) -> Table:
-    """Return one row per world and agent, with a column per swept option and a mark for the best of each agent."""
+    """Return one row per world and agent, with a column per swept option and a mark at each agent's best values."""
     rows = []
     for row in grid_rows(result):
         alike = [one for one in grid_rows(result) if (one["world"], one["agent"]) == (row["world"], row["agent"])]
@@ -73,7 +73,7 @@ def grid_table(result: Result) -> Table:
 
 
 def grid_lines(result: Result, option: str) -> list[dict[str, Any]]:
-    """Return the rows for the figure: `line` names the agent and the values of all options but `option`."""
+    """Return the rows for the figure, in which `line` names the agent and its values of all options but `option`."""
     lines = []
     for row in grid_rows(result):
         others = ",".join(f"{name}={value}" for name, value in row["values"].items() if name != option)

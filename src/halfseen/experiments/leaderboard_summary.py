@@ -40,8 +40,8 @@ class _AgentFigures(NamedTuple):
     regret: Floats  # R(T) (S,)
     curve: Floats  # R(t) (S, CURVE_POINTS)
     before: Floats  # mean regret per round before the world's change (S,), empty if the world does not change
-    after: Floats  # mean regret per round well after the world's change (S,), or empty
-    microseconds: float
+    after: Floats  # mean regret per round well after the world's change (S,), empty if the world does not change
+    microseconds: float  # per round of one stream
     wall_seconds: float
 
 
@@ -70,7 +70,7 @@ def overall_ratio(worlds: Mapping[str, Any], agent: str) -> float | None:
 
 
 def _describe_change(world: World, rounds: int) -> dict[str, Any] | None:
-    """Return the round of the world's change and the rounds, counted from 1, averaged before and after it."""
+    """Return the round of the world's change, and the rounds, counted from 1, that are averaged before and after it."""
     windows = change_windows(world, rounds)
     if windows is None:
         return None

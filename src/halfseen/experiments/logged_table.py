@@ -1,4 +1,4 @@
-"""Reads a table of logged decisions of which little is known: which columns are observed, and which one is the time."""
+"""Reads a table of logged decisions, and infers which columns are observed and which column is the time."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from halfseen.worlds.columns import Columns, are_texts, read_columns
 from halfseen.worlds.preparation import infer_steps
 
 ROLES = ("arm", "reward", "propensity", "time")
-_MOST_GAPS = 2  # integers from 0 on are the numbers of arms if at most every second one is missing
-_LEAST_ROWS = 20  # of a column that may contain row numbers
-_KEYS = ("id", "key")  # names in lower case of columns that may only tell rows apart
+_MOST_GAPS = 2  # integers from 0 on count as numbers of arms if the largest is at most this many times their count
+_LEAST_ROWS = 20  # shorter columns are never taken for row numbers or keys
+_KEYS = ("id", "key")  # names, in lower case, of columns that may be nothing but a key of the row
 
 
 class LoggedTable(NamedTuple):
@@ -28,8 +28,8 @@ class LoggedTable(NamedTuple):
 
     log: Log
     time: str | None  # the column by which the rows were sorted
-    left_out: dict[str, str]  # reasons why columns are not observed, by column
-    next_observation: Floats | None  # of a last row without an arm: the decision to be made
+    left_out: dict[str, str]  # the columns that are not observed, each with the reason
+    next_observation: Floats | None  # the last row if it has no arm, because its decision is still to be made
     next_elapsed: int = 1  # steps between the last decision and the next one
 
 
@@ -41,10 +41,10 @@ def read_table(
     arms: int | Sequence[Arm] | None,
     stream: str | None,
 ) -> LoggedTable:
-    """Read a table. `roles` has the names of the columns "arm", "reward", "propensity" and "time" that were given.
+    """Read a table. `roles` maps "arm", "reward", "propensity" and "time" to names of columns, if they were given.
 
-    By default, every column without another meaning is observed. Without a column "time", the only column of dates is
-    the time.
+    By default, every column without another meaning is observed. If there is no column "time" but exactly one column of
+    dates, that column is the time.
     """
     columns = _renamed(read_columns(table), roles)
     for name in ("arm", "reward"):
@@ -71,7 +71,8 @@ def read_table(
         cells[time] = np.asarray(columns.as_given(time))[kept]
     observations = {f"observation {number}": values[kept] for number, values in enumerate(features.values())}
     unread: dict[str, Any] = {}
-    if seconds is not None and len(np.unique(seconds)) < len(seconds):  # rows are the same only if all columns agree
+    # `read_log` refuses equal rows of the same time. Without these columns, different rows could seem to be equal.
+    if seconds is not None and len(np.unique(seconds)) < len(seconds):
         names = [name for name in columns.names if name not in reserved]
         unread = {f"unread {name}": [columns.as_given(name)[row] for row in kept] for name in names}
     log = read_log(
@@ -98,7 +99,7 @@ def read_table(
 
 
 def _numbered(cells: dict[str, Any]) -> list[Arm] | None:
-    """Return the arms if they are integers that do not count from 0, such as the keys of articles."""
+    """Return the arms if they are integers but not numbers of arms from 0 on, such as article numbers, or else None."""
     if "propensities" in cells:
         return None
     found = {cell for cell in cells["arm"].tolist() if isinstance(cell, int | float) and float(cell).is_integer()}
@@ -108,9 +109,9 @@ def _numbered(cells: dict[str, Any]) -> list[Arm] | None:
 
 
 def _renamed(columns: Columns, roles: dict[str, str]) -> Columns:
-    """Return the columns with the names of their roles. A role that is not given keeps its own name.
+    """Rename the columns that were given for roles. For other roles, the column with the name of the role is kept.
 
-    The time keeps the name that the user knows. Another column that is called "time" is left out.
+    The column of times keeps its name. If it was given, another column with the name "time" is left out.
     """
     for given in roles.values():
         columns.as_given(given)  # raises if there is none
@@ -124,7 +125,7 @@ def _renamed(columns: Columns, roles: dict[str, str]) -> Columns:
 
 
 def _time(columns: Columns, observed: Sequence[str] | None, given: str | None) -> tuple[str | None, Floats | None]:
-    """Return the name and the seconds of the given column, of the column "time", or of the only column of dates."""
+    """Return the name of the time column (see `read_table`) and its times in seconds."""
     time = time_column(columns, observed) if given is None else given
     if time is None:
         return None, None
@@ -140,7 +141,7 @@ def _features(
 ) -> tuple[dict[str, Floats], list[str], dict[str, str]]:
     """Return the observed features, remarks about encoded columns, and the columns that cannot be observed.
 
-    Columns that are `taken` have another meaning. `order` (n,) has the rows in order of time.
+    Columns in `taken` have another meaning. `order` (n,) has the numbers of the rows in order of time.
     """
     left_out: dict[str, str] = {}
     if observed is not None:
@@ -182,7 +183,7 @@ def _checked(columns: Columns, features: dict[str, Floats]) -> dict[str, Floats]
 
 
 def _next_row(source: str, order: Ints, decided: np.ndarray[Any, Any]) -> int | None:
-    """Return the last row if it has no arm. Other rows must have one."""
+    """Return the number of the last row if it has no arm. All other rows must have an arm."""
     if not decided.any():
         raise invalid(source, "rows with an arm", "empty cells only")
     without = order[~decided[order]]

@@ -28,7 +28,7 @@ class Defaults(NamedTuple):
 SIMULATED_DEFAULTS = Defaults(("oracle-ts", "kf-ts", "adaptive", "emkf-ts", "ts-pco", "random"), 20, 10_000)
 RECORDED_DEFAULTS = Defaults(("oracle-ts", "adaptive", "lag-ts", "ts-pco", "emkf-ts", "random"), 10, None)
 CHUNK = 200  # rounds simulated at once. It is not an option because the random draws depend on it.
-BYTES_PER_ROUND = 68  # of one stream: four numbers of 8 bytes and an arm of 2 bytes, twice while slices are joined
+BYTES_PER_ROUND = 68  # per stream: four numbers of 8 bytes and an arm of 2 bytes, doubled because joining copies them
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Slice:
 
 
 def world_spec(world: str | World) -> World:
-    """Return the world with this name ('orbit'), or this name and options ('paper:noise=0.5')."""
+    """Return the world for a name ('orbit') or for a name with options ('paper:noise=0.5')."""
     if isinstance(world, World):
         return world
     if not isinstance(world, str):
@@ -74,7 +74,7 @@ def world_spec(world: str | World) -> World:
 
 def check_memory(size: int, rounds: int) -> None:
     """Raise if `size` stream-rounds of an experiment with this many rounds do not fit into the machine's memory."""
-    if not hasattr(os, "sysconf"):  # Windows does not tell
+    if not hasattr(os, "sysconf"):  # Windows does not report its memory in this way
         return
     needed, memory = size * BYTES_PER_ROUND, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if needed > memory:

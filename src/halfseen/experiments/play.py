@@ -103,7 +103,7 @@ def _player(spec: AgentSpec, task: Slice, episodes: Episodes) -> Player | PlainP
 
 
 class PlainPlayer:
-    """A plain agent in one world: one object per seed, each in a Python loop over the rounds, which are counted from 1.
+    """A plain agent (`agents.plain`) in one world. One object per seed plays the rounds 1, 2, … in a Python loop.
 
     If rewards arrive together after several rounds (`World.reward_every`), they are learnt in the order of the rounds.
     """
@@ -160,7 +160,7 @@ class Player:
         self._delayed: list[tuple[Choices, Floats]] = []  # rounds whose rewards have not arrived yet
 
     def play(self, chunk: _Chunk) -> Played:
-        """Play some rounds, all in one call if the agent can."""
+        """Play some rounds, in one call for all rounds if the agent can do so."""
         return Played(*(self.play_batch(chunk) or self.play_round_by_round(chunk.rounds)))
 
     def play_round_by_round(self, rounds: Rounds) -> tuple[Ints, Floats, Floats]:
@@ -207,7 +207,8 @@ class _Chunk:
 
     def __init__(self, rounds: Rounds, unit: float) -> None:
         self.rounds = rounds
-        given = rounds.expected if rounds.rewards is None else rounds.rewards  # without noise, rewards are as expected
+        # The sum of `given` and `reward_noise` is the reward. If `rounds.rewards` is not None, `reward_noise` is 0.
+        given = rounds.expected if rounds.rewards is None else rounds.rewards
         payoffs, noise = (np.ascontiguousarray(one.swapaxes(0, 1)) for one in (given, rounds.reward_noise))
         self.payoffs = Payoffs(payoffs, noise, unit)
         self.expected = payoffs if rounds.rewards is None else np.ascontiguousarray(rounds.expected.swapaxes(0, 1))
@@ -248,7 +249,7 @@ def _record_estimates(
 
 
 def _record_costs(trajectories: Trajectories, start: int, chunk: _Chunk, costs: Floats, arms: Ints) -> None:
-    """Replace the regret of rewards by that of rewards minus costs."""
+    """Replace the regret by the regret computed from expected rewards minus costs."""
     net = chunk.expected - costs
     played = np.take_along_axis(net, arms[:, :, None], axis=2)[:, :, 0]
     trajectories.regret[:, start : start + arms.shape[1]] = net.max(axis=2) - played
@@ -293,7 +294,7 @@ def microseconds_per_round(seconds: Floats, streams: int, rounds: int) -> Floats
 def mean_without_first_chunk(timings: Floats) -> float:
     """Return the mean over all chunks but the first, in which kernels may have been compiled.
 
-    If there is only one chunk, it is used.
+    If there is only one chunk, its time is returned.
     """
     return float(np.mean(timings[len(timings) > 1 :]))
 
@@ -301,8 +302,8 @@ def mean_without_first_chunk(timings: Floats) -> float:
 def takes_fact(entry: Entry, fact: str) -> bool:
     """Return whether the world gives this fact to the agent.
 
-    It does if the agent has an option with the name of the fact, the catalogue sets no value for the option, and the
-    default of the option is not "auto".
+    The fact is given if the agent has an option with the name of the fact, if the catalogue sets no value for the
+    option, and if the default of the option is not "auto".
     """
     if isinstance(entry, PlainEntry) or fact not in entry.options or fact in entry.defaults:
         return False

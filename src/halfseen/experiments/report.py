@@ -50,7 +50,7 @@ def result_figure(
 ) -> Figure:
     """Plot cumulative and instantaneous regret, or rewards for recorded worlds.
 
-    If `axes` are given, only the cumulative curves of the only world are drawn, into these axes.
+    If `axes` are given, only the cumulative curves are drawn, into these axes. The result must then have one world.
     """
     if result.recorded and scale == "log":
         raise invalid("scale", "'linear', because rewards can be negative", "'log'")
@@ -81,7 +81,7 @@ def result_grid_figure(result: Result) -> Figure:
 
 
 def write_simulated(result: Result, folder: Path) -> None:
-    """Write `report.html` and, as PNG and SVG, the figure `regret` and for a sweep the figure `grid`."""
+    """Write `report.html` and the figure `regret`, and for a sweep also the figure `grid`. Figures are PNG and SVG."""
     regret_svg = write_figure(folder, "regret", result_figure(result))
     page = render(
         "simulated.html",
@@ -96,7 +96,7 @@ def write_simulated(result: Result, folder: Path) -> None:
 
 
 def _sweep(result: Result, folder: Path) -> dict[str, Any]:
-    """Write the figure of a sweep, and return the data of its section of the page. Without a sweep both are empty."""
+    """Write the figure of a sweep, and return its table and its SVG for the page, which are empty without a sweep."""
     if not result.plan.grid:
         return {"grid": None, "grid_svg": b""}
     return {"grid": grid_table(result), "grid_svg": write_figure(folder, "grid", result_grid_figure(result))}
@@ -135,7 +135,7 @@ def reproduction_report(
 
 
 def _claim_row(claim: Claim) -> dict[str, Any]:
-    """Return the claim for the page."""
+    """Return a claim with its findings as a table, for the page."""
     findings = [
         {
             "world": finding.world,
@@ -154,7 +154,7 @@ def _claim_row(claim: Claim) -> dict[str, Any]:
 
 
 def write_recorded(result: Result, folder: Path) -> None:
-    """Write `report.html`, `table.md` and, as PNG and SVG, one `reward` figure and one `arms` figure per world."""
+    """Write `report.html`, `table.md`, the figure `reward` and one figure `arms` per world. Figures are PNG and SVG."""
     worlds = [world for world in result.plan.worlds if isinstance(world, RecordedWorld)]
     command, caveats = run_command(result.plan), list(dict.fromkeys(world.caveat for world in worlds))
     reward_svg = write_figure(folder, "reward", result_figure(result))
@@ -205,8 +205,8 @@ def reproduce_command(plan: Experiment, maps: Sequence[dict[str, Any]] = ()) -> 
 def run_command(plan: Experiment) -> str | None:
     """Return the `halfseen run` command that repeats a run.
 
-    Returns None if no command can do so, for example because the data did not come from a file or because an agent is
-    not part of the package.
+    Returns None if there is no such command, for example because the data did not come from a file, or because an agent
+    is not part of the package.
     """
     words = ["run"]
     if not all(_has_command_label(spec) for spec in plan.agents):
@@ -228,10 +228,10 @@ def run_command(plan: Experiment) -> str | None:
 
 
 def _has_command_label(spec: AgentSpec) -> bool:
-    """Return whether the label of an agent names it and its options on a command line."""
+    """Return whether an agent and its options can be given on a command line by the label of the agent."""
     try:
         return not spec.is_own and split_spec(spec.label) == (spec.name, dict(spec.options))
-    except ValueError:  # options that are arrays cannot be compared, and a label of one's own may not be parsed
+    except ValueError:  # options that are arrays cannot be compared, and a user's own label may have another form
         return False
 
 
@@ -252,7 +252,7 @@ def world_settings(plan: Experiment) -> Table:
 
 
 def agent_settings(plan: Experiment) -> Table:
-    """Return the description, the facts from the worlds and the other options, with one row per agent."""
+    """Return one row per agent: its description, the facts that the worlds give it, and its other options."""
     rows = []
     for spec in plan.agents:
         entry, given = spec.entry, facts_from_worlds(plan, spec)
@@ -270,7 +270,7 @@ def agent_settings(plan: Experiment) -> Table:
 
 
 def facts_from_worlds(plan: Experiment, spec: AgentSpec) -> list[str]:
-    """Return the facts that the worlds give to the agent, except those set by its own options."""
+    """Return the names of the facts that the worlds give to the agent, except facts that its options set."""
     entry = spec.entry
     facts = {"horizon"}.union(*(world.begin(plan.seeds[:1]).facts() for world in plan.worlds))
     if any(world.reward_family != "gaussian" for world in plan.worlds):

@@ -14,7 +14,7 @@ from halfseen.reports.figures import map_figure
 from halfseen.reports.files import staged, write_atomically, write_figure, write_json
 from halfseen.worlds import named
 
-# Besides the paper's noise levels, the figure shows a setting with noisy sensors in which several of the claims hold.
+# Besides the paper's noise levels, the figure shows a world with noisy sensors in which several of the claims hold.
 NOISY_SENSORS = {"noise": 0.001, "sensor_noise": 0.1}
 AGENTS = ("oracle-ts", "kf-ts", "emkf-ts", "emkf-ucb", "em-rts-ts", "ts-pco", "bayes")
 NOISE = (0.01, 0.1, 1.0)
@@ -30,9 +30,9 @@ def paper_experiment(
     agents: Sequence[str] = AGENTS,
     quick: bool = False,
 ) -> Experiment:
-    """Return the experiment of the figure. `quick` uses fewer rounds and seeds.
+    """Return the experiment of the paper's figure. `quick` uses fewer rounds and seeds.
 
-    The worlds are the paper's world at every noise level ε, the same with noisy sensors, and `orbit`.
+    The worlds are the paper's world at every noise level ε, the paper's world with `NOISY_SENSORS`, and `orbit`.
     """
     default_rounds, default_seeds = QUICK if quick else FULL
     worlds = [*[named("paper", noise=level) for level in noise], named("paper", **NOISY_SENSORS), named("orbit")]
@@ -50,8 +50,8 @@ def save_reproduction(
     """Write the report, the figures and the data, and return the paths of the files.
 
     The files are `regret.png`, `regret.svg`, `report.html`, `summary.json` and `rounds.parquet`. `maps` are summaries
-    of claim maps with different numbers of rounds. Each of them is also written, as `map-10000.png` and `.svg` for
-    10,000 rounds.
+    of claim maps with different numbers of rounds. A figure of each map is also written. For 10,000 rounds it is
+    `map-10000.png` and `map-10000.svg`.
     """
     with staged(folder) as stage:
         result.save(stage)

@@ -252,23 +252,24 @@ class Result:
         Parameters
         ----------
         per : {"agent", "seed", "round"}, default "agent"
-            What a row is: an agent in a world, one seed of it, or one round of one seed.
+            What a row is: an agent in a world, one seed of an agent in a world, or one round of such a seed.
         library : {"pandas", "polars", "pyarrow"}, optional
             The library of the DataFrame. By default, the first of them that is installed.
 
         Returns
         -------
         DataFrame
-            The first columns are `world`, `agent` and, for a sweep, one column per option, NaN or null for agents
-            without the option. Per agent: `regret_mean`, `regret_standard_error`, `regret_median`, `growth_exponent`
-            with the ends `_low` and `_high` of its interval, `reward_mean`, `estimation_error` and
-            `microseconds_per_round`. Per seed: `seed`, `regret` (the sum) and `reward` (the mean). Per round: `seed`,
-            `round`, `arm`, `reward`, `regret`, `error` and, if an agent offers it, `propensity`.
+            The first columns are `world`, `agent` and, for a sweep, one column per swept option, which is NaN or null
+            for agents without the option. The other columns depend on `per`. Per agent: `regret_mean`,
+            `regret_standard_error`, `regret_median`, `growth_exponent` with the ends `_low` and `_high` of its
+            interval, `reward_mean`, `estimation_error` and `microseconds_per_round`. Per seed: `seed`, `regret` (the
+            sum) and `reward` (the mean). Per round: `seed`, `round`, `arm`, `reward`, `regret`, `error` and, if an
+            agent returns propensities, `propensity`.
 
         Raises
         ------
         HalfseenError
-            If the library is not installed, or `per` is something else.
+            If the library is not installed, or if `per` has another value.
 
         Examples
         --------
@@ -309,7 +310,7 @@ class Result:
         return data_frame(labels | columns, library)
 
     def _frame_part(self, world: str, agent: str, per: str) -> dict[str, Any]:
-        """Return the columns of one agent in one world, without its labels."""
+        """Return the columns of one agent in one world, except the names of the world, the agent and its options."""
         track, seeds, rounds = self.tracks[world, agent], np.array(self.plan.seeds), self.plan.rounds
         if per == "seed":
             return {"seed": seeds, "regret": track.regret.sum(axis=1), "reward": track.reward.mean(axis=1)}
@@ -394,8 +395,8 @@ class Result:
         Returns
         -------
         Table
-            R(T) with its standard error, or the mean reward for recorded worlds, and a mark for the best values of the
-            options of each agent.
+            R(T) with its standard error (for recorded worlds, the mean reward), and a mark in the row with each agent's
+            best values of the options.
 
         Raises
         ------
@@ -446,8 +447,8 @@ class Result:
     def save(self, folder: str | Path) -> None:
         """Write `summary.json`, `rounds.parquet`, `report.html`, `regret.png` and `regret.svg`.
 
-        For recorded worlds, `reward.png`, `reward.svg`, `arms.png`, `arms.svg` and `table.md` replace the figure of the
-        regret. A sweep also has `grid.png` and `grid.svg`.
+        For recorded worlds, `reward.png`, `reward.svg`, `arms.png`, `arms.svg` and `table.md` replace `regret.png` and
+        `regret.svg`. A sweep also has `grid.png` and `grid.svg`.
 
         Parameters
         ----------

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from halfseen.worlds.recorded import RecordedWorld
 
 FULL_CONTEXT, PREFERRED_REFERENCE = "oracle-ts", "adaptive"
-_CLEARLY_POSITIVE = 3.0  # a ratio to a mean is reported only if the mean is this many standard errors above 0
+_CLEARLY_POSITIVE = 3.0  # a ratio to a mean is reported only if the mean is more than this many standard errors above 0
 
 
 def reference_agent(agents: Sequence[AgentSpec]) -> str:
     """Return the label of the agent with which all other agents are compared.
 
     It is `adaptive` if `adaptive` is among the agents. Otherwise it is the first agent that neither sees the full
-    context nor plays at random or, if there is no such agent, the first agent.
+    context nor plays at random. If there is no such agent, it is the first agent.
     """
     labels = [spec.label for spec in agents]
     if PREFERRED_REFERENCE in labels:

@@ -19,9 +19,10 @@ from halfseen.worlds.world import World
 
 # A slice has at most 64 seeds: enough to make the Python code between kernel calls cheap, few enough for the L2 cache.
 MOST_SEEDS = 64
-# If slices are saved, or can be lost with a worker, they are smaller: at most 10 seeds, or 1/16 of all seeds.
+# If slices are saved, or can be lost with a worker, they are smaller: at most 10 seeds or, if that is more, 1/16 of the
+# seeds of all worlds together.
 SAFE_SEEDS, SAFE_SLICES = 10, 16
-PYTHON_OVERHEAD = 6  # duration of the Python code between kernel calls, in streams that could be played meanwhile
+PYTHON_OVERHEAD = 6  # the Python code between kernel calls takes as long as playing this many streams
 SLICES = "slices"  # name of the folder for saved slices
 
 
@@ -52,10 +53,11 @@ def run(
     ----------
     agents : sequence of str, AgentSpec, class, callable or tuple, optional
         Agents by name ("kf-ts"), by name with options ("lag-ts:lags=3"), or as `AgentSpec`. By default, six agents
-        that suit the kind of world. An agent of one's own is a class or function that makes objects with
-        `decide(observation)`, which returns the number of an arm, and `learn(round, reward)`, with rounds counted from
-        1; or a tuple of three classes, an estimator, a learner and a chooser. The class or function is called once per
-        seed. Of the keyword arguments `observed`, `arms`, `seed` and `rounds`, it is given those that it names.
+        that suit the kind of world. Your own agent is a class or function that makes objects with two methods:
+        `decide(observation)` returns the number of an arm, and `learn(round, reward)` learns from a reward, with rounds
+        counted from 1. The class or function is called once per seed, with those of the keyword arguments `observed`,
+        `arms`, `seed` and `rounds` that it names. Your own agent can also be a tuple of three classes: an estimator, a
+        learner and a chooser.
     world : str, World, or sequence of them
         Worlds by name ("orbit"), by name with options ("paper:noise=0.5"), or as objects. Recorded and simulated
         worlds cannot be combined in one run.
@@ -63,7 +65,8 @@ def run(
         Number of rounds. By default 10,000, or all rounds of a recorded world.
     seeds : int or iterable of int, optional
         Number of replications, or their seeds. By default 20, or 10 in recorded worlds. Every seed is one replication
-        with its own world parameters and noise, the same for all agents. Recorded data are the same for all seeds.
+        with its own world parameters and noise, which are the same for all agents. Recorded data are the same for all
+        seeds.
     grid : mapping of str to iterable, optional
         Values of options to try, such as ``{"window": [100, 200, 500]}``. Every agent is played with every combination
         of the options that it has. Agents that have none of them are played once. See `Result.grid_table` and
@@ -72,8 +75,8 @@ def run(
         Number of processes that share the work. It does not change the result. A script that uses more than one
         process needs `if __name__ == "__main__":`.
     cluster : str, optional
-        A Dask cluster that shares the work instead of processes: "local:4" starts four workers on this machine, and
-        "tcp://host:8786" is the address of a scheduler.
+        A Dask cluster whose workers share the work, instead of `jobs` processes: "local:4" starts four workers on this
+        machine, and "tcp://host:8786" is the address of a scheduler.
     out : str or Path, optional
         Folder in which the result is saved, as by `Result.save`. While the experiment runs, every finished slice (all
         agents on some seeds of one world) is saved in `out/slices`.
@@ -123,7 +126,7 @@ def run_experiment(
     progress: Callable[[int, int], None] | None = None,
     on_saved: Callable[[SavedSlices], None] | None = None,
 ) -> Result:
-    """Run an experiment, and save only its slices in `out`. `on_saved` is called after every saved slice."""
+    """Run an experiment. Only its slices are saved in `out`. `on_saved` is called after every saved slice."""
     if resume and out is None:
         raise invalid("resume", "out, the folder of the interrupted run", "no folder")
     store = None if out is None else SliceStore(Path(out) / SLICES)
@@ -171,7 +174,7 @@ def run_experiment(
 def slice_size(seeds: int, worlds: int, workers: int, safe: bool) -> int:
     """Return the number of seeds per slice that minimises the duration.
 
-    With `safe` slices are smaller, so that an interruption loses less work.
+    If `safe`, slices are smaller, so that an interruption loses less work.
     """
     most = min(MOST_SEEDS, max(SAFE_SEEDS, seeds * worlds // SAFE_SLICES)) if safe else MOST_SEEDS
 

@@ -1,4 +1,4 @@
-"""Plays many slices with one agent each in parallel, and saves their summaries, so that a run can continue."""
+"""Plays slices with one agent each in parallel, and saves their summaries, so that an interrupted run can continue."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Progress(NamedTuple):
     total: int
     resumed: int  # slices of an earlier run
     failed: int  # slices whose agent raised an exception
-    others: int  # unusable slices in the folder, which come from other settings or other code
+    others: int  # slices in the folder that are not part of this run: they have other settings or other code
     seconds_left: float | None  # None while there is no estimate
 
 
@@ -28,8 +28,8 @@ class Schedule:
     """The slices to play. The slowest slice comes first, so that no worker plays it alone at the end.
 
     The duration of a slice is estimated from finished slices of the same agent in the same world, or else from finished
-    slices of the same agent in other worlds. For each agent without a finished slice, one of its slices
-    comes before all these.
+    slices of the same agent in other worlds. The first slice of each agent comes before all slices whose duration can
+    be estimated, so that every agent soon has a finished slice.
     """
 
     def __init__(self, slices: Iterable[Slice]) -> None:

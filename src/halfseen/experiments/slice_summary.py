@@ -32,7 +32,7 @@ class SliceSummary:
     curve_by_seed: list[list[float]] = field(default_factory=list)  # R(t) at `log_grid(rounds, CURVE_POINTS)`
     before_by_seed: list[float] | None = None  # mean regret per round before the world's change
     after_by_seed: list[float] | None = None  # mean regret per round well after the world's change
-    blocks_by_seed: list[list[float]] = field(default_factory=list)  # mean regret per round, as by `block_means`
+    blocks_by_seed: list[list[float]] = field(default_factory=list)  # `block_means` of the regret per round
     seconds: list[float] = field(default_factory=list)  # processor time to decide and learn, per chunk of rounds
 
 

@@ -12,14 +12,14 @@ from halfseen.learners.ridge import full_matrices
 from halfseen.statistics.confidence_intervals import mean_estimate
 from halfseen.statistics.growth import growth_exponent, log_grid, power_exponents
 
-_SAFE = 1e-9  # relative margin, far above the rounding error of an eigenvalue
+_SAFE = 1e-9  # relative margin in comparisons of eigenvalues, far above their rounding error
 
 
 BOUND_DELTA = 0.1  # the probability with which the theorem's bound may fail
 
 
 def bound_shape(at: Ints, summed_error: Floats, *, latent: int, arms: int, delta: float = BOUND_DELTA) -> Floats:
-    """Return the right-hand side of Theorem 1 without its constant, as in the paper's appendix, at rounds t (G,).
+    """Return the bound of Theorem 1 without its constant, as in the paper's appendix, at the rounds t (G,) in `at`.
 
     d √t min(√d, √ln K) (ln t + √(ln t ln 1/δ)) + √(d ln t) Σ_{s≤t} ‖ε_s‖
     """
@@ -68,8 +68,8 @@ def largest_eigenvalues(packed: Floats, size: int, most: float = np.inf) -> Floa
     `packed` (B, K, p(p+1)/2) contains their upper triangles row by row. No eigenvalue can be above `most`.
 
     A Cholesky factorisation of θI − C shows whether an eigenvalue of C is above θ, and costs much less than computing
-    the eigenvalues. If θ is the largest eigenvalue of the matrix with the largest trace, few of the other matrices need
-    an eigenvalue decomposition. None of them needs it if θ is within a relative 1e-9 of `most`.
+    the eigenvalues. Here θ is the largest eigenvalue of the matrix with the largest trace. Then few of the other
+    matrices need an eigenvalue decomposition. None of them needs it if θ is within a relative 1e-9 of `most`.
     """
     rows, columns = np.triu_indices(size)
     traces = packed[:, :, rows == columns].sum(axis=2)

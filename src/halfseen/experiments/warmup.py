@@ -93,7 +93,7 @@ def _observations() -> Any:
 
 
 def _required_options(required: Sequence[str]) -> dict[str, Any]:
-    """Values for the required options of an agent."""
+    """Return values for the required options of an agent."""
     from halfseen.models.linear_gaussian import LinearGaussianModel
 
     facts: dict[str, Any] = {
@@ -118,7 +118,7 @@ def _options(name: str) -> dict[str, Any]:
 
 
 def _play(*agents: str) -> None:
-    """Play agents with gaps, late and provisional rewards, save and load them, and play a fleet of each."""
+    """Play agents with missing entries, a gap and provisional rewards, save and load them, and play fleets of them."""
     from halfseen.agents.catalogue import CATALOG, make, split_spec
     from halfseen.agents.fleet import Fleet
     from halfseen.agents.loading import load

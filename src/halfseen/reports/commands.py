@@ -11,9 +11,8 @@ def rerun_command(
 ) -> str | None:
     """Return the command that repeats a run, or None if its seeds are not consecutive.
 
-    The command line has no option for such seeds.
-
-    `words` are the name of the command and its arguments. Options that are None are left out.
+    The command line has no option for seeds that are not consecutive. `words` are the name of the command and its
+    arguments. Options that are None are left out.
     """
     first = seeds[0]
     if list(seeds) != list(range(first, first + len(seeds))):

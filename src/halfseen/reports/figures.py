@@ -63,7 +63,7 @@ _STYLE: dict[Any, Any] = {
     "svg.hashsalt": "halfseen",  # so that the same data give the same file
     "svg.fonttype": "path",
 }
-_MOST_FORECAST = 6  # arms, and coordinates of the context, in the figure of a forecast
+_MOST_FORECAST = 6  # the figure of a forecast shows at most this many arms, and coordinates of the context
 _FORECAST_STYLES: list[LineStyle] = [
     (_BLUE, _SOLID), (_VERMILION, _SOLID), (_GREEN, _SOLID), (_PURPLE, _DASHED), (_ORANGE, _DASHED), (_SKY, _DASHED),
 ]  # fmt: skip
@@ -154,7 +154,7 @@ REGRET_LABEL = "cumulative regret R(t)"
 
 
 def regret_figure(regret: Series, scale: str = "linear") -> Figure:
-    """Plot cumulative regret and, below it, a moving average of the regret per round.
+    """Plot cumulative regret and, in a panel below, a moving average of the regret per round.
 
     `scale` is "linear" or "log", for both axes.
     """
@@ -173,7 +173,7 @@ def reward_label(has_baseline: bool, baseline: str) -> str:
 def draw_cumulative(
     axes: Axes, by_agent: Mapping[str, Floats], label: str, scale: str, baseline: str | None = None
 ) -> None:
-    """Draw the cumulative sums of `by_agent` into axes of the caller, with a legend and a label."""
+    """Draw the cumulative sums of `by_agent` into the caller's axes, with a legend and labels of the axes."""
     rounds = next(iter(by_agent.values())).shape[1]
     styles = _line_styles(by_agent)
     _draw_sums(axes, by_agent, styles, rounds, baseline)
@@ -187,7 +187,7 @@ def draw_cumulative(
 
 
 def reward_figure(reward: Series, baseline: str) -> Figure:
-    """Plot cumulative reward and, below it, a moving average of the reward per round.
+    """Plot cumulative reward and, in a panel below, a moving average of the reward per round.
 
     If the `baseline` agent is present, its cumulative reward is subtracted.
     """
@@ -204,7 +204,7 @@ def reward_figure(reward: Series, baseline: str) -> Figure:
 
 
 def theory_figure(summary: Summary) -> Figure:
-    """Plot measured regret with the shape of Theorem 1's bound and, below it, the quantity of assumption A3."""
+    """Plot measured regret with the shape of Theorem 1's bound, and in a panel below the quantity of assumption A3."""
     worlds = summary["worlds"]
     styles = _line_styles(summary["agents"])
 
@@ -236,7 +236,7 @@ def _shape(series: Series) -> tuple[int, int]:
 def _sums_and_averages(
     series: Series, window: int, labels: tuple[str, str], scale: str, note: str, baseline: str | None = None
 ) -> Figure:
-    """Plot cumulative sums, minus the mean sum of the `baseline` agent, and below them moving averages."""
+    """Plot cumulative sums, minus the mean sum of the `baseline` agent, and in a panel below moving averages."""
     _, rounds = _shape(series)
     styles = _line_styles(next(iter(series.values())))
 
@@ -369,8 +369,9 @@ def _log_axes(axes: Axes, rounds: int) -> None:
 def grid_figure(rows: Sequence[Summary], option: str, label: str) -> Figure:
     """Plot a measure of agents against the values of one option, with one panel per world.
 
-    Every row has `world`, `line` (the agent, with the values of other options), `value` (of the option, or None for an
-    agent that does not have it, which becomes a horizontal line), `mean` and `error` (one standard error).
+    Every row has `world`, `line` (the agent, with its values of other options), `value` (its value of the option),
+    `mean` and `error` (one standard error). An agent without the option has the `value` None and becomes a horizontal
+    line.
     """
     worlds = list(dict.fromkeys(row["world"] for row in rows))
     swept = {row["line"]: row["value"] is not None for row in rows}
@@ -432,7 +433,7 @@ _LARGEST_RATIO, _EXPONENTS = 6.0, (0.2, 1.2)  # the ends of the colour scale
 
 
 def map_figure(summary: Summary) -> Figure:
-    """Plot every panel of a claim map as a grid of noise levels, with figures and verdicts in the cells."""
+    """Plot every panel of a claim map as a grid of noise levels, with numbers and verdicts in the cells."""
     panels = [*summary["panels"], _known_model_panel(summary)]
     rows: list[list[Summary]] = [[]]
     for panel in panels:  # the two starts of a claim side by side
@@ -499,7 +500,7 @@ def _depth(panel: Summary, cell: Summary) -> float:
     if not np.isfinite(largest):
         return 0.0
     low, high = _EXPONENTS
-    if is_ratio(panel):  # ratios below 1 have the same room as ratios above 1
+    if is_ratio(panel):  # a ratio and its inverse are equally far from the middle of the scale
         largest, high = np.log(max(1.0 + largest, 1e-9)), np.log(_LARGEST_RATIO)
         low = -high
     return float(np.clip((largest - low) / (high - low), 0.0, 1.0))
@@ -580,10 +581,10 @@ Bands = tuple[Sequence[str], Floats, Floats, Floats]  # names (m,), and means, l
 
 
 def forecast_figure(context: Bands, values: Bands, best: Floats, *, narrow: bool = False) -> Figure:
-    """Plot contexts and expected rewards ahead with their intervals, and the probability that each arm is the best.
+    """Plot forecasts of contexts and expected rewards with intervals, and the probability that each arm is the best.
 
-    `values` has one column per arm, and `best` (h, K) too. If there are many arms, those that are most likely the best
-    are shown. If `narrow`, the panels are stacked.
+    `values` and `best` (h, K) have one column per arm. If there are many arms, those that are most likely the best are
+    shown. If `narrow`, the panels are stacked.
     """
     width = _COLUMN if narrow else _PAGE
     order = np.sort(np.argsort(-best.max(axis=0), kind="stable")[:_MOST_FORECAST])
@@ -712,7 +713,7 @@ def evaluation_figure(
 ) -> Figure:
     """Plot estimates with intervals on the left, and weights in descending order on the right.
 
-    The logged policy comes first. If `narrow`, the weights are below the estimates.
+    The logged policy comes first. If `narrow`, the weights are drawn below the estimates.
     """
     labels = {label: textwrap.shorten(label.replace(",", ", "), 34, placeholder="…") for label in policies}
     width = _COLUMN if narrow else _PAGE
@@ -776,14 +777,13 @@ def _draw_weights(axes: Axes, weights: Mapping[str, Floats], labels: Mapping[str
 # A log of decisions
 
 _BLOCKS = 40  # points of a curve over the rounds of a log
-_MOST_ARMS = 8  # more shares could not be told apart
+_MOST_ARMS = 8  # the curves of more arms could not be told apart
 
 
 def log_figure(rewards: Floats, played: Ints, arms: Sequence[str], *, narrow: bool = False) -> Figure:
     """Plot the mean reward (n,) and the share of every arm in blocks of rounds.
 
-    `played` (n,) has positions in `arms`. Rewards are NaN if there was none. If `narrow`, the panels are below each
-    other.
+    `played` (n,) has positions in `arms`. Rounds without a reward have NaN. If `narrow`, the panels are stacked.
     """
     rounds = len(rewards)
     edges = np.unique(np.round(np.linspace(0, rounds, min(_BLOCKS, max(rounds // 5, 1)) + 1)).astype(np.int64))
@@ -834,10 +834,10 @@ _CONTEXT_LABELS = {  # labels of predictors; the true context is not listed and 
 def health_figure(measured: Summary, *, narrow: bool = False) -> Figure:
     """Plot an examination in six panels, in two rows or, if `narrow`, in one column.
 
-    `measured` contains rounds, latent (the dimension of the model) and scores (AICc by dimension). It also contains the
-    following, which are None if the data did not suffice: nis_by_block (starts, ratios, low, high), whiteness (lags,
-    autocorrelations, upper), shares (of the reward variance), calibration (histogram, count, coverages) and sensors
-    (name, hidden, share, error). The bars of hidden features are orange.
+    `measured` contains rounds, latent (the dimension of the model) and scores (AICc by dimension). The other entries
+    are None if there were too few data: nis_by_block (starts, ratios, low, high), whiteness (lags, autocorrelations,
+    upper), shares (of the reward variance), calibration (histogram, count, coverages) and sensors (name, hidden, share,
+    error). The bars of hidden features are orange.
     """
     extra_bars = max(0, min(len(measured["sensors"] or ()), _MOST_SENSORS) - 8)
     last_height = 1.0 + 0.06 * extra_bars

@@ -1,4 +1,4 @@
-"""Data frames of pandas, polars or pyarrow from columns of numbers."""
+"""Makes data frames of pandas, polars or pyarrow from columns of numbers or texts."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # the command line prints tables without loading NumPy
     from numpy.typing import NDArray
 
 SIGNIFICANT = 0.05
-DEEPEST_SHADE = 4.0  # ratios above this, or below its inverse, all get the strongest colour
+DEEPEST_SHADE = 4.0  # all ratios above this number, or below its inverse, get the strongest colour
 ALL_WORLDS, FAILED = "all worlds", "failed"
 GROWTH_NOTE = (
     "growth t^β: from round T/16 on, the regret per round changes as t^(β−1). With β = 1 it stays the same, which is "
@@ -111,7 +111,7 @@ def _default_decimals(value: float) -> int:
 
 
 def common_decimals(values: Iterable[float]) -> int:
-    """Return the number of decimals with which the largest value has four digits, to be used for a whole column."""
+    """Return a number of decimals for a whole column, with which the largest value has four digits."""
     largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
     return 0 if largest == 0 else max(0, 3 - math.floor(math.log10(largest)))
 
@@ -176,7 +176,7 @@ def regret_table(summary: Summary) -> Table:
 
 
 def results_table(summary: Summary) -> Table:
-    """Return the columns of `regret_table` for the report, with means and standard errors in one column."""
+    """Return `regret_table` for the report, with the mean and its standard error in one column."""
     return Table(
         [
             {
@@ -227,12 +227,12 @@ def theory_table(summary: Summary) -> dict[str, Any]:
 
 
 def is_ratio(panel: Summary) -> bool:
-    """Return whether a panel of a claim map shows regret relative to another agent, and not growth exponents."""
+    """Return whether a panel of a claim map shows regret relative to another agent, instead of growth exponents."""
     return "relative to" in panel["measure"]
 
 
 def map_cell_text(panel: Summary, cell: Summary) -> str:
-    """Format the figures of one cell of a claim map, one per agent. Differences of regret become ratios."""
+    """Format the numbers of one cell of a claim map, one per agent. Differences of regret become ratios."""
     values = [figure["value"] for figure in cell["figures"].values()]
     if is_ratio(panel):
         return " / ".join(ratio(None if value is None else 1.0 + value) for value in values)
@@ -240,9 +240,10 @@ def map_cell_text(panel: Summary, cell: Summary) -> str:
 
 
 def map_cells(summary: Summary, panel: Summary) -> dict[str, Any]:
-    """Return a panel of a claim map as columns and cells. Cells have `text`, `verdict`, `style` and the `cell` shown.
+    """Return a panel of a claim map as columns and cells with `text`, `verdict`, `style` and `cell`.
 
-    The rows are the observation noises in descending order, and the columns the process noises.
+    The rows are the observation noises in descending order, and the columns the process noises. `cell` is the position
+    of the cell in `summary["cells"]`.
     """
     by_place = {(cell["noise"], cell["sensor_noise"]): cell for cell in panel["cells"]}
     numbers = {(cell["noise"], cell["sensor_noise"]): index for index, cell in enumerate(summary["cells"])}
@@ -273,7 +274,7 @@ def agent_entries(summary: Summary) -> list[tuple[str, str, dict[str, Any]]]:
 
 
 def rewards_table(world: Summary) -> Table:
-    """Return mean reward, share of the oracle's reward, difference from the reference and speed, one row per agent."""
+    """Return one row per agent: mean reward, share of oracle-ts's reward, difference from the reference and speed."""
     rewards = world["rewards"]
     entries, reference = rewards["agents"], rewards["reference"]
     digits = common_decimals(entry["reward_mean"] for entry in entries.values())
@@ -314,7 +315,7 @@ def arms_table(world: Summary) -> Table:
 
 
 def comparisons(world: Summary) -> list[str]:
-    """Return one sentence per comparison. Agents differ if the difference is significant after Holm's correction."""
+    """Return one sentence per comparison. Agents are said to differ if Holm's correction leaves p below 0.05."""
     rewards = world["rewards"]
     reference, fixed = rewards["reference"], rewards["reference_less_best_fixed_arm"]
     more = "more" if fixed["value"] > 0 else "less"
@@ -407,7 +408,7 @@ def world_table(summary: Summary, world: str) -> Table:
 
 
 def _leaderboard_row(entry: Summary, baseline: str, changes: bool) -> dict[str, str]:
-    """Return the cells of one agent in one world. An agent that failed has only an error and a time."""
+    """Return the cells of one agent in one world. The entry of an agent that failed has only an error and a time."""
     failed = entry["error"] is not None
     columns = {
         "R(T) ± s.e.": FAILED if failed else mean_and_error(entry["regret_mean"], entry["regret_standard_error"]),
@@ -431,7 +432,7 @@ def _leaderboard_row(entry: Summary, baseline: str, changes: bool) -> dict[str, 
 
 
 def leaderboard_statement(summary: Summary) -> str:
-    """Return sentences about the size of the leaderboard."""
+    """Return the numbers of agents, worlds, rounds and seeds of a leaderboard, as sentences."""
     seeds = summary["seeds"]
     return (
         f"{count(summary['agents'], 'agent')} in {count(summary['worlds'], 'world')}, {summary['rounds']:,} rounds, "
@@ -558,7 +559,7 @@ def wrap_prose(text: str) -> str:
 
 
 def policy_table(policies: Mapping[str, Summary], estimators: Sequence[str]) -> Table:
-    """Return the estimates with one row per policy. The logged policy comes first."""
+    """Return the estimated values of policies, with one row per policy. The logged policy comes first."""
     rows: list[dict[str, str]] = []
     first = estimators[0]
     digits = _policy_decimals([policy[first] for policy in policies.values()])
@@ -581,8 +582,8 @@ def policy_table(policies: Mapping[str, Summary], estimators: Sequence[str]) -> 
 def _policy_decimals(estimates: Sequence[Mapping[str, float]]) -> int:
     """Return the number of decimals for estimates.
 
-    The decimals are enough for two digits of the median half-width of the intervals and for one digit of the smallest
-    half-width. Without intervals, they are enough for two digits of the largest value.
+    They show at least two digits of the median half-width of the intervals, and at least one digit of the smallest
+    half-width. Without intervals, they show at least two digits of the largest value.
     """
     halves = [half for e in estimates if (half := (e["high"] - e["low"]) / 2) > 1e-9 * abs(e["value"])]
     sizes = halves or [max((abs(e["value"]) for e in estimates if e["value"]), default=1.0)]
@@ -621,7 +622,7 @@ def logged_arms_table(
 
 
 def next_table(following: Any) -> Table:
-    """Return the probability and the expected reward of every arm in the next decision, the most probable first."""
+    """Return the probability and the expected reward of every arm in the next decision, most probable arms first."""
     ranked = sorted(following.probabilities, key=lambda arm: -following.probabilities[arm])
     return Table(
         [
@@ -654,7 +655,7 @@ def dimensions_table(scores: Mapping[int, float], latent: int) -> Table:
 
 
 def arms_ahead_table(forecast: Summary) -> Table:
-    """Return the expected reward of every arm in some of the rounds ahead, and how likely the arm is then the best."""
+    """Return every arm's expected reward, and its probability of being the best arm, in some of the rounds ahead."""
     shown = _rounds_ahead(forecast["expected"])
     return Table(
         [
@@ -692,7 +693,7 @@ def _band(forecast: Summary, value: str, low: str, high: str, ahead: int, column
 
 
 def sensors_table(sensors: Iterable[Summary]) -> Table:
-    """Return each feature's share of the reward variance, with one row per feature."""
+    """Return the share of the reward variance that each feature adds, with one row per feature."""
     return Table(
         [
             {

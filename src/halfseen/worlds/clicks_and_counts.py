@@ -20,11 +20,11 @@ _NODES = 101  # of the quadrature over the linear predictor
 
 @dataclass(frozen=True)
 class FamilyWorld(World):
-    """A world with the contexts of another one, whose rewards are 0 or 1 ("binary") or Poisson counts ("count").
+    """A world with the contexts of another world. Its rewards are 0 or 1 ("binary"), or Poisson counts ("count").
 
     The expected reward of arm a is μ(η_a) with η_a = b + `spread`·x_tᵀμ_a/s, where μ is the logistic function or exp,
     and s² is the long-run mean of (x_tᵀμ_a)² over rounds and arms. The intercept b is chosen so that the long-run mean
-    reward of an arm drawn at random is `mean_reward`, for a normal η_a.
+    reward of an arm drawn at random is `mean_reward` if η_a is normally distributed.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ class FamilyWorld(World):
 
     @cached_property
     def intercept(self) -> float:
-        """b."""
+        """The intercept b of the linear predictors η_a."""
         if self.reward_family == "count":
             return float(np.log(self.mean_reward) - 0.5 * self.spread**2)
         from scipy.optimize import brentq
@@ -127,7 +127,7 @@ class FamilyEpisodes(Episodes):
     def facts(self) -> dict[str, Any]:
         """Return facts about this world, by the name of the agent option that takes them.
 
-        `noise_std` is the standard deviation of rewards that have the mean reward of the world.
+        `noise_std` is the standard deviation of a reward whose linear predictor η is the intercept b.
         """
         mean = float(self._expected(np.zeros(1))[0])
         std = float(np.sqrt(mean * (1.0 - mean) if self._family == "binary" else mean))

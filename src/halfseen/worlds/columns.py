@@ -73,7 +73,7 @@ class Columns:
         return features, notes
 
     def _zeros_and_ones(self, name: str, cells: Any) -> tuple[dict[str, Floats], str | None]:
-        """Return the columns of a column of texts, and the text without a column. A single text has a column."""
+        """Return one column per text except the reference, and the reference, which is None if there is one text."""
         texts = [None if is_missing(cell) or not str(cell).strip() else str(cell).strip() for cell in cells]
         rows = Counter(text for text in texts if text is not None)
         categories = sorted(rows)
@@ -172,7 +172,7 @@ def _check_separator(path: Path) -> None:
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0].replace("Row #", "line ")  # pyarrow counts the header
+    return str(error).splitlines()[0].replace("Row #", "line ")  # pyarrow counts the header as row 1
 
 
 def _frame_columns(table: Any, source: str) -> Columns:
@@ -198,7 +198,7 @@ def _cells(column: Any) -> Any:
 
 
 def are_dates(cells: Any) -> bool:
-    """Return whether the cells are dates: of a type of dates, or all texts in ISO 8601."""
+    """Return whether all cells are dates: values of a date type, or texts in ISO 8601."""
     try:
         array = np.asarray(cells)
     except ValueError:  # lists of different lengths
@@ -239,7 +239,7 @@ def _mistake_among_dates(cells: Any) -> str | None:
 
 
 def are_texts(cells: Any) -> bool:
-    """Return whether the cells are texts none of which is a number. Numbers among texts are a mistake."""
+    """Return whether all cells are texts and none is a number. A mixture of both is refused later."""
     array = np.asarray(cells)
     if array.ndim != 1 or array.dtype.kind not in "OU":
         return False

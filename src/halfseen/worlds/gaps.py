@@ -1,4 +1,4 @@
-"""Any world with a share of its rounds left out, as if nobody had looked and nobody had decided in them."""
+"""Worlds from which a share of the rounds is left out. Nothing is observed or decided in these rounds."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _COPIED = (
 
 
 def kept_rounds(first: int, count: int, share: float) -> Ints:
-    """Return which of `count` rounds from `first` on are not left out. They are the same for all seeds."""
+    """Return the numbers of the rounds that are kept, of `count` rounds from `first` on, the same for all seeds."""
     keys = np.repeat(stream_keys(0), count, axis=0)
     draws = uniforms(keys, np.arange(first, first + count), Purpose.GAPS, 1)[:, 0]
     return first + np.flatnonzero(draws >= share)
 
 
 class GapsWorld(World):
-    """A world of which the share `share` of all rounds is left out, at random.
+    """A world from which rounds are left out at random, each with probability `share`.
 
-    If `told` is true, agents are told how many rounds have passed (`elapsed`). Otherwise they take the rounds that are
-    left for consecutive ones.
+    If `told` is true, agents are told how many rounds have passed (`elapsed`). Otherwise they treat the rounds that are
+    kept as consecutive rounds.
     """
 
     def __init__(self, world: World, share: float, *, told: bool, base_name: str) -> None:
@@ -54,9 +54,10 @@ class GapsEpisodes(Episodes):
     def __init__(self, episodes: Episodes, share: float, told: bool, length: int | None) -> None:
         self._episodes, self._share, self._told, self._length = episodes, share, told, length
         self.canonical, self.arm_params = episodes.canonical, episodes.arm_params
-        self._passed, self._last = 0, 0  # the rounds of the world that are drawn, and the step of the last one kept
-        self._step = 0  # of the last round that was drawn, which differs from its number if that world has gaps too
-        self._waiting: list[tuple[int, list[Floats]]] = []  # kept rounds that were not asked for yet
+        # The number of rounds drawn from the complete world, and the step of the last round returned.
+        self._passed, self._last = 0, 0
+        self._step = 0  # of the last round drawn; differs from `_passed` if the complete world has gaps itself
+        self._waiting: list[tuple[int, list[Floats]]] = []  # rounds that are kept but have not been requested yet
 
     def advance(self, n: int) -> Rounds:
         while len(self._waiting) < n:

@@ -1,4 +1,4 @@
-"""Worlds of one's own, from a generator function that yields one round after the other."""
+"""Worlds that a user defines by a generator function, which yields one round after the other."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class GeneratedEpisodes(Episodes):
 
 
 def next_round(where: str, stream: Iterator[Any]) -> Any:
-    """Return the next round of a generator, or None at its end. An exception has a note of where it occurred."""
+    """Return the next round of a generator, or None at its end. To exceptions, the note `where` is added."""
     try:
         return next(stream, None)
     except Exception as error:
@@ -154,8 +154,8 @@ def generated(
         observation (k numbers, NaN where missing), the expected reward of every arm (K numbers) and, optionally, the
         context (d numbers), which only agents such as `oracle-ts` see. The same seed must give the same rounds.
     reward_std : float, default 1.0
-        The standard deviation of the noise that is added to the expected reward of the arm played. With 0, the
-        yielded rewards are the rewards.
+        The standard deviation of the noise that is added to the expected reward of the arm played. With 0, agents
+        receive exactly the yielded rewards.
     name : str, optional
         Name of the world in tables. The default is the name of the function.
     **options
@@ -169,8 +169,9 @@ def generated(
     Raises
     ------
     HalfseenError
-        If the function is not a generator function, has no argument of a given name, or yields something else. When
-        the world begins, the first rounds are drawn twice, and rounds that differ are refused.
+        If the function is not a generator function, has no argument for one of the options, or yields anything but
+        such tuples. It is also raised if the same seed gives different rounds. To check this, the first rounds of the
+        first seed are generated twice at the start.
 
     Examples
     --------

@@ -39,7 +39,7 @@ class Change(NamedTuple):
 class LinearGaussianEpisodes(Episodes):
     """B streams with the dynamics x_t = D x_{t-1} + ε.
 
-    The transitions of the models apply until the first of the `changes`, which are in order of time.
+    The transitions of the models apply until the first change. `changes` are in order of time.
     """
 
     arm_params: Floats
@@ -107,7 +107,7 @@ class LinearGaussianEpisodes(Episodes):
     def facts(self) -> dict[str, Any]:
         """Return facts about this world, by the name of the agent option that takes them.
 
-        The model is the one of the first round. No agent is told about later changes of the dynamics. If the true D was
+        `model` is the model of the first round. No agent is told about later changes of the dynamics. If the true D was
         drawn at random from a family of matrices, agents that learn the dynamics start from another draw of this
         family. The paper does not say where EMKF starts, and this choice is the most favourable to EMKF. Agents that
         need a Markov chain are given an approximation of the model (worlds/quantised.py).
@@ -146,11 +146,11 @@ def _scale_noise(noise: Floats, roots: Floats) -> Floats:
     return np.asarray(noise @ roots.swapaxes(1, 2))
 
 
-ObservationNoise: TypeAlias = float | tuple[tuple[float, ...], ...]  # the variance of every sensor, or the matrix Σ
+ObservationNoise: TypeAlias = float | tuple[tuple[float, ...], ...]  # one variance for all sensors, or the matrix Σ
 
 
 def observation_noise(argument: str, value: ArrayLike, observed: int) -> ObservationNoise:
-    """Check a variance of at least 0 or a covariance matrix, and return it as numbers that can be compared."""
+    """Check a variance (at least 0) or a covariance matrix. Return a float or tuples, which `==` can compare."""
     if np.ndim(value) == 0:
         return positive(argument, value, zero_allowed=True)
     matrix = covariances(argument, value, 1, observed)[0]
@@ -171,8 +171,8 @@ class RandomWorld(World):
     latent, observed, arms : int
         The dimension of the context, the number of observed coordinates and the number of arms.
     dynamics : {"stochastic", "orthogonal"}
-        How the transition D is drawn: uniform entries with rows scaled to sum to 1, or 0.98 times a random orthogonal
-        matrix.
+        How the transition D is drawn. "stochastic": uniform entries with rows scaled to sum to 1. "orthogonal": 0.98
+        times a random orthogonal matrix.
     process_var : float
         The variance of the process noise.
     reward_std : float
@@ -180,7 +180,7 @@ class RandomWorld(World):
     observation_var : float or array_like of shape (k, k), optional
         The variance of the observation noise, or its covariance matrix Σ.
     changes_after : int, optional
-        The round after which another random D of the same kind replaces the first one.
+        The round after which another random D of the same kind replaces the first D.
 
     Examples
     --------
@@ -241,7 +241,7 @@ class RandomWorld(World):
 
 
 class FixedWorld(World):
-    """A linear-Gaussian world with given matrices, made by `linear_gaussian`. A seed determines only the noise."""
+    """A linear-Gaussian world with given matrices, made by `linear_gaussian`. Seeds differ only in the random draws."""
 
     def __init__(self, name: str, model: LinearGaussianModel, arm_params: ArrayLike, reward_std: float) -> None:
         if not isinstance(model, LinearGaussianModel):

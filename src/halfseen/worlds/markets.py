@@ -1,6 +1,7 @@
 """Worlds from market data: `voltrade` and `returns` use stocks and oil, `power` uses electricity (docs/real-data.md).
 
-No column of a context uses future data: entry t depends only on entries up to t. Only rewards depend on later entries.
+No column of a context uses future data: row t depends only on data that are known at time t. Only rewards use later
+data.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def trailing_mean(values: Floats, window: int) -> Floats:
 
 
 def delayed(values: Floats, steps: int) -> Floats:
-    """Shift a series: entry t is the former entry t − `steps`, NaN at the start."""
+    """Shift a series: entry t of the result is entry t − `steps` of `values`. The first entries are NaN."""
     out = np.full(len(values), np.nan)
     out[steps:] = values[: len(values) - steps]
     return out
@@ -43,7 +44,7 @@ def log_returns(prices: Floats) -> Floats:
 
 
 def log_volatility(volatility: Floats) -> Floats:
-    """Return log(σ + 0.01), which is finite also for σ = 0."""
+    """Return log(σ + 0.01), which is finite even if σ = 0."""
     return np.asarray(np.log(volatility + 0.01))
 
 
@@ -145,7 +146,7 @@ def _load_market(module: str, columns: tuple[str, ...]) -> Any:
 
 
 def next_day(values: Floats) -> Floats:
-    """Shift a series: entry t is the former entry t + 1. Used for rewards only."""
+    """Shift a series: entry t of the result is entry t + 1 of `values`. This is used for rewards only."""
     return np.concatenate([values[1:], [np.nan]])
 
 

@@ -52,7 +52,7 @@ class MarkovChain:
 
 
 class ChainEpisodes(Episodes):
-    """B streams of one chain, started from its stationary distribution. `arm_params` (B, K, M) are the rewards."""
+    """B streams of one chain, started from its stationary distribution. `arm_params` (B, K, M): expected rewards."""
 
     arm_params: Floats
 

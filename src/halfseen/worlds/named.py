@@ -49,7 +49,7 @@ def paper(
 
 
 def orbit(*, latent: int = 20, observed: int = 10, arms: int = 15) -> RandomWorld:
-    """Slow hidden modes and little noise. Hidden coordinates can be inferred from the motion of the observed ones."""
+    """Slowly damped rotations and little noise. The motion of observed coordinates tells about the hidden ones."""
     return RandomWorld(
         name="orbit",
         latent=latent,
@@ -107,7 +107,7 @@ def deep(*, latent: int = 24, observed: int = 2, arms: int = 6) -> DeepWorld:
 
 
 def two_scales(*, latent: int = 5, observed: int = 3, arms: int = 6) -> TwoScalesWorld:
-    """Three coordinates that forget quickly, and a slow hidden rotation that is observed only through them."""
+    """Three coordinates with a short memory, and a slow hidden rotation that is observed only through them."""
     return TwoScalesWorld(name="two-scales", latent=latent, observed=observed, arms=arms)
 
 
@@ -117,7 +117,7 @@ def regimes(*, latent: int = 3, observed: int = 2, arms: int = 5) -> ChainWorld:
     transition = np.array([[0.95, 0.04, 0.01], [0.02, 0.95, 0.03], [0.03, 0.03, 0.94]])
     if states != 3:
         transition = np.where(np.eye(states) == 1.0, 0.95, 0.05 / (states - 1))
-    # Feature 2j is the cosine and feature 2j + 1 the sine of j + 1 times an angle that identifies the state.
+    # An angle φ identifies the state. Feature 2j is cos((j + 1)φ), and feature 2j + 1 is sin((j + 1)φ), times 1.5.
     angles = np.outer(2.0 * np.pi * np.arange(states) / states, 1 + np.arange(features) // 2)
     means = 1.5 * np.where(np.arange(features) % 2 == 0, np.cos(angles), np.sin(angles))
     chain = MarkovChain(transition=transition, means=means, noise_var=1.0)
@@ -148,13 +148,13 @@ def blurred(*, noise: float = 1.0, common: float = 5.0, observed: int = 5, arms:
 
 
 def clicks(*, rate: float = 0.1, latent: int = 8, observed: int = 3, arms: int = 6) -> FamilyWorld:
-    """The contexts of `keyhole` with rewards of 0 or 1. Option `rate` is the share of clicks of random play."""
+    """The contexts of `keyhole` with rewards of 0 or 1. Option `rate` is the share of clicks under random play."""
     mean, contexts = positive("rate", rate), keyhole(latent=latent, observed=observed, arms=arms)
     return FamilyWorld("clicks" if mean == 0.1 else f"clicks rate={mean:g}", contexts, "binary", mean, 1.5)
 
 
 def counts(*, rate: float = 1.0, latent: int = 8, observed: int = 3, arms: int = 6) -> FamilyWorld:
-    """The contexts of `keyhole` with Poisson counts as rewards. Option `rate` is the mean count of random play."""
+    """The contexts of `keyhole` with Poisson counts as rewards. Option `rate` is the mean count under random play."""
     mean, contexts = positive("rate", rate), keyhole(latent=latent, observed=observed, arms=arms)
     return FamilyWorld("counts" if mean == 1.0 else f"counts rate={mean:g}", contexts, "count", mean, 0.75)
 
@@ -210,9 +210,9 @@ def named(name: str, *, costs: ArrayLike | None = None, **options: Any) -> World
         minus cost.
     **options
         Options of the world: `noise` and `sensor_noise` for "paper", `at` for "switch", `noise` and `common` for
-        "blurred", `rate` for "clicks" and "counts", `world`, `share` and `told` for "gaps". The
-        other simulated worlds have the sizes `latent`, `observed` and `arms` as options, except that the context of
-        "blurred" is observed completely and so has no option `latent`.
+        "blurred", `rate` for "clicks" and "counts", `world`, `share` and `told` for "gaps". All simulated worlds also
+        have the sizes `latent`, `observed` and `arms` as options, except that "blurred" has no option `latent`,
+        because its context is observed completely.
 
     Returns
     -------
@@ -264,7 +264,7 @@ def _makers() -> dict[str, Callable[..., World]]:
 
 
 def register(name: str, function: Callable[..., Any], *, reward_std: float = 1.0) -> None:
-    """Give a name to a world of one's own, so that `hs.run` and `halfseen run --import` accept the name.
+    """Give a name to your own world, so that `hs.run` and `halfseen run --import` accept the name.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """Prepares the columns of a table for agents: rows in order of time, steps between them, scaled columns, an intercept.
 
-`Columns.features` encodes texts and dates before. Experiments on a table, evaluations of a log, examinations and
+Before that, `Columns.features` encodes texts and dates. Experiments on a table, evaluations of a log, examinations and
 studies all use these functions, so that an agent receives the same numbers in each of them.
 """
 
@@ -21,16 +21,16 @@ from halfseen.worlds.columns import Columns, are_dates
 SCALE_ON = 0.2  # default share of the rows, from the first on, that is used for scaling
 LEAST_SCALING = 10  # least number of rows for scaling
 _ROUNDING = 1e-12  # a column varies if its standard deviation is larger than this share of its mean
-LEAST_DIFFERENCES = 5  # times that differ from the one before, of which a step is inferred
-# Times are regular if enough of their differences are one step, and enough of those up to NEAR steps are whole numbers
-# of steps, give or take TOLERANCE.
+LEAST_DIFFERENCES = 5  # a step is inferred only from at least this many differences above 0
+# Times are regular if two conditions hold. At least the share LEAST_ONE_STEP of the differences is one step. Of the
+# differences of at most NEAR steps, at least the share LEAST_ON_GRID is within TOLERANCE of a whole number of steps.
 NEAR, TOLERANCE, LEAST_ON_GRID, LEAST_ONE_STEP = 20, 0.25, 0.8, 0.25
-MOST_TIED = 0.1  # share of rows with the time of another row, up to which equal rows are a mistake
+MOST_TIED = 0.1  # equal rows are a mistake only if at most this share of the rows has the same time as another row
 _UNITS = (("day", 86_400.0), ("hour", 3_600.0), ("minute", 60.0), ("second", 1.0))
 
 
 class Scaling(NamedTuple):
-    """The mean and the standard deviation of every column in some rows. The latter is 1 if a column is constant."""
+    """The mean and the standard deviation of every column in some rows. `scale` is 1 for a constant column."""
 
     centre: Floats  # (k,)
     scale: Floats  # (k,)
@@ -38,7 +38,7 @@ class Scaling(NamedTuple):
 
     @classmethod
     def of(cls, values: Floats) -> Scaling:
-        """Measure the columns of `values` (n, k). The mean of a column that is empty is 0."""
+        """Measure the columns of `values` (n, k). The mean of an empty column is 0."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # columns without any number
             scale, centre = np.nanstd(values, axis=0), np.nanmean(values, axis=0)
@@ -51,7 +51,7 @@ class Scaling(NamedTuple):
         return np.asarray((values - self.centre) / self.scale)
 
     def completed_by(self, other: Scaling) -> Scaling:
-        """Return a scaling in which columns that do not vary here are scaled as in `other`."""
+        """Return this scaling, but with the centre and the scale of `other` for columns that do not vary here."""
         varies = np.array(self.varies)
         either = np.where(varies, True, other.varies)
         centre = np.where(varies, self.centre, other.centre)
@@ -75,17 +75,17 @@ def with_intercept(values: Floats, position: int) -> Floats:
 
 
 def reward_unit(deviations: Floats) -> float:
-    """Return the root mean square of rewards minus the mean of their arm, or 1 if rewards are constant."""
+    """Return the root mean square of `deviations` (reward minus mean of its arm), or 1 if rewards are constant."""
     std = float(np.sqrt(np.mean(deviations**2))) if deviations.size else 0.0
     return std if std > 0 else 1.0
 
 
 class Steps(NamedTuple):
-    """The step of the times of a table, and how many steps its rows are apart."""
+    """The step between the times of a table, and by how many steps its rows are apart."""
 
     step: float  # in seconds, or in the unit of a column of numbers
     elapsed: Ints  # (n,) at least 1
-    shown: str  # the step with its unit
+    shown: str  # the step with its unit, as text
 
     @property
     def has_gaps(self) -> bool:
@@ -98,7 +98,7 @@ class TimeOrder(NamedTuple):
     rows: Ints  # (n,)
     seconds: Floats  # (n,)
     steps: Steps | None  # None if the times are irregular, or too few
-    notes: list[str]  # what was done, one sentence each
+    notes: list[str]  # one sentence for each thing that was done or found
 
 
 def time_order(columns: Columns, time: str, rows: Ints) -> TimeOrder:
@@ -120,8 +120,8 @@ def time_order(columns: Columns, time: str, rows: Ints) -> TimeOrder:
 def infer_steps(seconds: Floats, time: str, *, dates: bool) -> tuple[Steps | None, str | None]:
     """Return the steps between times in ascending order, and a sentence about gaps or about irregular times.
 
-    The step is the usual difference between neighbouring times: the median of those that are at most 1.5 times as large
-    as the first decile. Other differences are rounded to whole numbers of steps. Rows of the same time, whose order is
+    The step is the usual difference between neighbouring times: the median of those differences that are at most 1.5
+    times the first decile. All differences are rounded to whole numbers of steps. Rows of the same time, whose order is
     unknown, count as one step apart.
     """
     differences = np.diff(seconds)
@@ -146,7 +146,7 @@ def infer_steps(seconds: Floats, time: str, *, dates: bool) -> tuple[Steps | Non
 
 
 def _shown(seconds: float) -> str:
-    """Return a duration in the largest unit of which it is at least one."""
+    """Return a duration as text, in the largest unit that is not longer than the duration."""
     unit, size = next(((unit, size) for unit, size in _UNITS if seconds >= size), _UNITS[-1])
     return f"{seconds / size:.4g} {unit}{'' if seconds == size else 's'}"
 
@@ -162,9 +162,10 @@ def check_distinct_times(columns: Columns, time: str, order: TimeOrder) -> None:
 
 
 def check_no_repeated_rows(columns: Columns, time: str, order: TimeOrder) -> None:
-    """Raise if two rows with the same time agree in every column, so that they are the same decision twice.
+    """Raise if two rows with the same time agree in every column, because they are then the same decision twice.
 
-    Where times are coarse, such as days of many decisions, equal rows are different decisions.
+    If many rows share a time, such as a date with many decisions, equal rows may be different decisions, so there is no
+    check.
     """
     same = np.diff(order.seconds) == 0.0
     tied = np.flatnonzero(np.append(same, False) | np.append(False, same))

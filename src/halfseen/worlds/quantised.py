@@ -40,9 +40,10 @@ def quantise(
 ) -> Quantised:
     """Build one chain per model by k-means on the expected rewards of the arms along a simulated trajectory.
 
-    A state is a set of contexts with similar expected rewards. Transitions are counted, starting from a pseudo-count of
-    1 that is spread evenly over every row. The standard deviation includes the variation of expected rewards within a
-    state. The expected rewards are xᵀμ_a, or a function `inverse_link` of them.
+    A state is a set of contexts with similar expected rewards. Transitions between states are counted. To every row of
+    counts, a pseudo-count of 1 is added, spread evenly over the states. The standard deviation includes the variation
+    of expected rewards within a state. The expected rewards are xᵀμ_a or, if `inverse_link` is given,
+    `inverse_link(xᵀμ_a)`.
     """
     d, arms = models[0].latent, arm_params.shape[1]
     start = normals(keys, np.zeros(len(keys), dtype=np.int64), Purpose.QUANTISATION, d)

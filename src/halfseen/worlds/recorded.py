@@ -71,7 +71,7 @@ class RecordedWorld(World):
 
     `contexts` (T, d) contains the observed columns, the intercept if there is one, and the hidden columns.
     `observations` (T, k) and `rewards` (T, K) contain the observed columns and the reward of every arm. `elapsed` (T,)
-    contains the steps between each row and the one before it, or is None if no time is missing between rows.
+    contains the steps between each row and the row before it. It is None if no time is missing between rows.
     """
 
     recorded = True
@@ -196,7 +196,7 @@ def recorded(
         The columns that agents observe. Their values must be known when the decision of their row is made. An empty
         cell is an entry that was not observed. A column of text becomes columns of zeros and ones, one for every
         text except the most frequent one, and a column of dates becomes the number of days since its first row. A
-        warning says so.
+        warning names every column that is changed in this way.
     rewards : iterable of str
         One column per arm: the reward of this arm in each row. Rewards must not be missing.
     hidden : iterable of str, optional
@@ -216,12 +216,13 @@ def recorded(
         Whether to add a feature that is always 1. Columns are centred, and the regressions of most agents have no
         intercept. Without this feature these agents could not learn that one arm gives more on average than another.
     reward_family : {"gaussian", "binary", "count"}, optional
-        The family of the rewards. Agents that have an option of this name are told it. Rewards that are clicks
+        The family of the rewards. It is given to agents that have an option `reward_family`. Rewards that are clicks
         ("binary", from 0 to 1) or counts ("count", at least 0) are not scaled.
     time : str, optional
         The column with the time of each row, as dates or numbers. If the rows are not in order of time, they are
-        sorted. The usual difference between neighbouring times is the step of the world. Where more steps are missing,
-        agents are told how many have passed. A warning says so. Two rows of the same time are refused.
+        sorted. The usual difference between neighbouring times is the step of the world. If a row is several steps
+        after the row before it, agents are told how many. Warnings report sorted rows and such gaps. Two rows of the
+        same time are refused.
 
     Returns
     -------
@@ -231,7 +232,7 @@ def recorded(
     Warns
     -----
     HalfseenWarning
-        If a column was encoded, if rows were sorted, and if time is missing between rows or is irregular.
+        If a column was encoded, if rows were sorted, if there are gaps between times, or if the times are irregular.
 
     Raises
     ------

@@ -34,7 +34,7 @@ def rotation_blocks(radii: Floats, angles: Floats, size: int) -> Floats:
 
 @dataclass(frozen=True)
 class _RotationWorld(World):
-    """A world whose models and arms are drawn for every seed."""
+    """A world whose model and arms are drawn at random for every seed."""
 
     name: str
     latent: int
@@ -49,7 +49,7 @@ class _RotationWorld(World):
 
     @abstractmethod
     def _model(self, key: Keys) -> LinearGaussianModel:
-        """Return the model that belongs to one key (1, 2)."""
+        """Return the model of one stream, which is drawn with its key (1, 2)."""
 
     @property
     @abstractmethod
@@ -69,10 +69,10 @@ class _RotationWorld(World):
 
 
 class DeepWorld(_RotationWorld):
-    """Many damped rotations, of which few coordinates are observed.
+    """Many damped rotations, with few observed coordinates.
 
-    D = H·B·Hᵀ with a random orthogonal H and a block-diagonal B of rotations with radii from .96 to .995 and angles
-    from .05 to 1.2. Q = .1·diag(U(.3, 2)), Σ = .02 I, σ = .5 and μ_a ~ N(0, I/d).
+    D = H·B·Hᵀ, where H is a random orthogonal matrix, and B is block-diagonal and consists of rotations with radii from
+    .96 to .995 and angles from .05 to 1.2. Q = .1·diag(U(.3, 2)), Σ = .02 I, σ = .5 and μ_a ~ N(0, I/d).
     """
 
     @property
@@ -92,7 +92,7 @@ class DeepWorld(_RotationWorld):
 
 
 class TwoScalesWorld(_RotationWorld):
-    """Observed coordinates that forget quickly, and slow rotations that are seen only through them.
+    """Observed coordinates with a short memory, and slow hidden rotations that are observed only through them.
 
     The k fast coordinates have D = .5 and process variance 1. The other d − k coordinates are rotations with radius
     .996 and angle .03, and have process variance .02. A = [I, L] with loadings L of N(0, .4²), Σ = .05 I, σ = 1 and

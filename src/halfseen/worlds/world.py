@@ -38,11 +38,11 @@ class Rounds(NamedTuple):
 
     @property
     def elapsed(self) -> Ints | None:
-        """The steps (n,) between each round and the one before it, or None if all of them are 1 or not known."""
+        """The steps (n,) between each round and the round before it, or None if all are 1 or unknown."""
         return None
 
     def with_elapsed(self, elapsed: Ints) -> Rounds:
-        """Return these rounds with the steps (n,) between each of them and the one before it."""
+        """Return these rounds with `elapsed` (n,), the steps between each round and the round before it."""
         rounds = UnevenRounds(*self)
         rounds._elapsed, rounds._rewards = elapsed, self.rewards
         return rounds
@@ -55,7 +55,7 @@ class Rounds(NamedTuple):
 
 
 class DrawnRounds(Rounds):
-    """Rounds whose rewards are not expected rewards with noise added, such as clicks."""
+    """Rounds whose rewards are not the expected reward plus a common noise, for example clicks."""
 
     _rewards: Floats
 
@@ -128,8 +128,8 @@ class World(ABC):
     length: int | None = None  # the number of rounds, None if there is no limit
     reward_every: int = 1  # the rewards of this many rounds arrive together, after the last of these rounds
     reward_unit: float = 1.0  # agents receive rewards divided by this; results are in the original units
-    reward_family: str = "gaussian"  # agents that have an option of this name are told the family of the rewards
-    recorded: bool = False  # whether rewards are recorded; the best reward of a recorded round is mostly noise
+    reward_family: str = "gaussian"  # given to agents that have an option `reward_family`
+    recorded: bool = False  # whether rewards are recorded; then results show rewards, as regret would be mostly noise
     costs: tuple[float, ...] | None = None  # of the arms, in units of reward; regret then counts reward minus cost
     is_own: bool = False  # whether the world is not part of the package
     known_facts: tuple[str, ...] | None = None  # the keys of `Episodes.facts`, None if they are not known in advance

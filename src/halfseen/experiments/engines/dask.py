@@ -1,4 +1,7 @@
-"""Executors for Dask clusters, on this machine or on others. Dask repeats the tasks of a lost worker on another one."""
+"""Executors for Dask clusters, on this machine or on others.
+
+If a worker is lost, Dask repeats its tasks on another worker.
+"""
 
 from __future__ import annotations
 

@@ -45,9 +45,10 @@ class ParallelExecutor(ABC):
     def run(self, function: Play[Outcome], tasks: Iterable[Slice], on_progress: OnProgress) -> Outcomes[Outcome]:
         """Call `function(task, on_progress)` for every task in the workers, and yield tasks with their outcomes.
 
-        Tasks are taken from the iterable as late as possible, so that it can choose the next task from the outcomes so
-        far. The `on_progress` in a worker raises `Cancelled` if the run was cancelled. The `on_progress` given here
-        receives the rounds played by all workers. A round that is played again after a worker was lost counts once.
+        Tasks are taken from the iterable as late as possible, so that the iterable can use all outcomes so far to
+        choose the next task. Each worker gets its own `on_progress`, which raises `Cancelled` if the run was cancelled.
+        The `on_progress` given here receives the number of rounds that all workers have played since its last call. A
+        round that is played again after a worker was lost counts once.
         """
         remaining = iter(tasks)
         running: dict[Future[Any], Slice] = {}
@@ -70,7 +71,7 @@ class ParallelExecutor(ABC):
 
     @abstractmethod
     def _capacity(self) -> int:
-        """Return the number of tasks to submit at a time. It exceeds the number of workers, so that no worker idles."""
+        """Return how many tasks may be submitted at a time: more than there are workers, so that no worker is idle."""
 
     @abstractmethod
     def _submit(self, function: Play[Any], task: Slice) -> Future[Any]: ...
@@ -84,6 +85,6 @@ class ParallelExecutor(ABC):
 
 
 def compile_kernels(sample: Slice, _: OnProgress | None = None) -> None:
-    """Play a few rounds of the slice. Exceptions are ignored because they occur again when the slice is played."""
+    """Play a few rounds of the slice. Exceptions are ignored here, because the whole slice will raise them again."""
     with contextlib.suppress(Exception):
         play(replace(sample, seeds=sample.seeds[:1], rounds=min(sample.rounds, CHUNK + 1)), lambda _: None)

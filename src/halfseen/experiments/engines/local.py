@@ -81,7 +81,7 @@ class ProcessExecutor(ParallelExecutor):
 
 
 def _check_picklable(sample: Slice) -> None:
-    """Raise if an agent or a world of one's own cannot be sent to another process, such as a local function."""
+    """Raise if a user's own agent or world cannot be sent to another process, for example a local function."""
     parts: dict[str, Any] = {spec.label: spec for spec in sample.agents if spec.is_own}
     for label, part in (parts | {sample.world.name: sample.world}).items():
         try:
@@ -147,14 +147,14 @@ def _count_rounds(rounds: int) -> None:
 
 
 def _run_in_worker(function: Play[Outcome], task: Slice) -> Outcome:
-    if source_hash() != _worker["source"]:  # files may have changed after the parent process had started
+    if source_hash() != _worker["source"]:  # the files may have changed since the parent started
         raise HalfseenError("The source code of halfseen changed during the run. Start the run again.")
     try:
         return function(task, _count_rounds)
     except Exception as error:
         try:
             pickle.loads(pickle.dumps(error))
-        except Exception:  # the parent process could not read it and would take this process for lost
+        except Exception:  # the parent could not unpickle it, and would report that this process was lost
             readable = RuntimeError(f"{type(error).__name__}: {error}")
             readable.__notes__ = getattr(error, "__notes__", [])
             raise readable from error

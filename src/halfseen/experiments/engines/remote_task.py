@@ -10,7 +10,7 @@ from typing import Any
 
 
 def identity() -> dict[str, str]:
-    """Return the versions of Python and the packages and a hash of the source code, to compare with a worker's."""
+    """Return what must be equal here and on a worker: the versions of Python and packages, and a hash of the source."""
     try:
         from halfseen.experiments.cache import source_hash, versions
     except ImportError:
@@ -23,7 +23,7 @@ def remote_task(
 ) -> tuple[dict[str, str], Any]:
     """Call a pickled function with a pickled slice, and report progress as events of the Dask topic.
 
-    Returns the identity of the worker and the outcome. The outcome is None if the identity differs from `expected`.
+    Returns the `identity()` of the worker and the outcome, which is None if the identity differs from `expected`.
     """
     import dataclasses
     import pickle
