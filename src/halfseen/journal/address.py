@@ -13,7 +13,7 @@ def is_postgres(database: str) -> bool:
 
 
 def sqlite_path(database: str) -> Path | None:
-    """Return the path of the SQLite file that `database` names, or None if it is another URL."""
+    """Return the path of the SQLite file that `database` names, or None if `database` is another URL."""
     path = database.removeprefix(_SQLITE)
     return None if "://" in path else Path(path)
 

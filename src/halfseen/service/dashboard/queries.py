@@ -44,7 +44,7 @@ class StreamSummary(Struct, frozen=True):
 
 
 class Overview(Struct, frozen=True):
-    """A page of streams, sorted by name. `after` is the query parameter of the next page, or null on the last page."""
+    """A page of streams, sorted by name. `after` is a query parameter for the next page, or null on the last page."""
 
     now: float
     streams: list[StreamSummary]

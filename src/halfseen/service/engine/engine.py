@@ -66,7 +66,7 @@ class Engine:
         self._store, self._reader, self._settings, self.metrics = store, reader, settings, metrics
         self._store_thread = ThreadPoolExecutor(1, "halfseen-store")
         self._reader_thread = ThreadPoolExecutor(1, "halfseen-reader")
-        self._build_thread = ThreadPoolExecutor(1, "halfseen-build")  # one, so that the memory for trials is limited
+        self._build_thread = ThreadPoolExecutor(1, "halfseen-build")  # one thread, to limit the memory of new agents
         self._queue = CommitQueue(store, self._store_thread, settings, metrics)
         self._identification = IdentificationProcess() if settings.identify else None
         self._identification_failures = 0  # since the last success
@@ -310,7 +310,7 @@ class Engine:
                 self._report("sweep", error)
 
     async def _tidy(self) -> None:
-        """Let the database do its housekeeping in the background, while there are new commits."""
+        """Run a checkpoint of the database in the background after new commits."""
         seen = 0
         while True:
             await asyncio.sleep(_TIDY_SECONDS)
@@ -333,7 +333,7 @@ class Engine:
                         model = await asyncio.to_thread(process.identify, task.agent, self._settings.identify_seconds)
                     except IdentificationFailed as failure:
                         self._note_failed_identification(task.name, failure)
-                        if failure.process_ended:  # otherwise the stream gets no model before its next event
+                        if failure.process_ended:  # other failures: no new attempt before the next event
                             await asyncio.sleep(_RESTART_SECONDS * 2 ** min(self._identification_failures - 1, 5))
                             await self._on_store_thread(partial(self._store.release_claim, task.name))
                         continue
