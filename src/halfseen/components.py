@@ -523,7 +523,7 @@ class Chooser(ABC):
     def pick(self, choices: Choices, keys: Keys) -> None:
         """Write one available arm per row into `choices.arms`.
 
-        All random numbers are functions of the keys, the rounds and Purpose.CHOICE.
+        Every random number is a function of the keys, `choices.decisions` and Purpose.CHOICE.
         """
 
     @abstractmethod

@@ -61,7 +61,7 @@ class UniformPolicySeries(Struct, frozen=True):
 
 
 class RewardSeries(Struct, frozen=True):
-    """Mean rewards up to `round`: `mean` since the start of the window, `recent` over the last `span` decisions."""
+    """Mean rewards up to `round`: `mean` since the start of the window, `recent` over the last `span` rewards."""
 
     round: list[int]
     time: list[float]  # seconds since 1970

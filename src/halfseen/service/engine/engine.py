@@ -156,7 +156,7 @@ class Engine:
         return await self._change(name, StreamTransaction.retire)
 
     async def add_arm(self, name: str, arm: Arm | None = None) -> StreamView:
-        """Add an arm with a new name, or with the next number if arms are numbers. Adding it twice changes nothing."""
+        """Add an arm, with the next number if `arm` is None. If `arm` exists already, nothing changes."""
         return await self._change(name, partial(StreamTransaction.add_arm, arm=arm, limits=self._settings.limits))
 
     async def retire_arm(self, name: str, arm: Arm) -> StreamView:
