@@ -23,8 +23,8 @@ State = dict[str, NDArray[Any]]
 Mask = NDArray[np.bool_]
 IntegerBounds = Mapping[str, tuple[ArrayLike, ArrayLike]]  # smallest and largest allowed value, by name of the array
 MAX_COUNT = 2**53  # the default upper bound of the integers in a state
-# The longest gap, in rounds without an observation, that estimators which learn their model process round by round. The
-# estimator decides what happens in a longer gap. For example, `adaptive` begins another series of observations.
+# Estimators that learn their model process gaps (rounds without an observation) of up to this length round by round.
+# The estimator decides what happens in a longer gap. For example, `adaptive` begins another series of observations.
 LONGEST_GAP = 100
 ROW_GROWTH = 1.5  # factor by which arrays grow when they need more rows
 
@@ -184,7 +184,7 @@ class Estimator(Stateful, ABC):
 
     dimension: int  # p, the length of a feature vector
     reveals_context: ClassVar[bool] = False  # whether `observe` needs the true context
-    scales_observations: ClassVar[bool] = False  # whether decisions do not depend on the units of observations
+    scales_observations: ClassVar[bool] = False  # whether decisions are independent of the units of observations
     coordinates: str  # coordinates of the features: "context" (as in the world), "canonical" or "none" (others)
 
     @abstractmethod
@@ -445,7 +445,7 @@ class Link(NamedTuple):
     """The relation between the linear predictor of an arm and its expected reward, for clicks and counts."""
 
     mean: Callable[[Floats], Floats]  # from linear predictors to expected rewards, increasing
-    inverse: Callable[[Floats], Floats]  # from rewards to linear predictors; ±inf for rewards outside of the range
+    inverse: Callable[[Floats], Floats]  # from rewards to linear predictors; ±inf outside of the range of `mean`
 
 
 class Choices(NamedTuple):
@@ -463,7 +463,7 @@ class Choices(NamedTuple):
     reserved: Floats | None = None  # (n, K) the part of each propensity that guardrails determine, if there are any
     branches: Ints | None = None  # (n,) what made each decision (`guardrails.BRANCHES`), or −1 if this is not known
     penalties: Floats | None = None  # (n, K) the cost of each arm in units of reward, if there are costs
-    link: Link | None = None  # if there are penalties and the means are those of linear predictors
+    link: Link | None = None  # set if there are penalties and `means` are those of linear predictors
     numbers: Ints | None = None  # (n,) the numbers of the decisions, if they differ from `rounds`
 
     @property

@@ -338,7 +338,7 @@ def file_path(argument: str, value: object) -> Path:
 
 
 class Bound(Protocol):
-    """The values that an option may have. `str` describes them."""
+    """The values that an option may have. `str(bound)` describes them."""
 
     def check(self, argument: str, value: object) -> None:
         """Raise an error if the value is out of bounds."""

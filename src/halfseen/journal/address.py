@@ -1,4 +1,4 @@
-"""The names of databases: the path of an SQLite file, also as sqlite:///path, or postgresql://user@host/name."""
+"""A database is named by the path of an SQLite file, by sqlite:///path or by postgresql://user@host/name."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ class Journal(ABC):
         """Raise JournalUnavailable unless the database answers. A lost connection is opened again."""
 
     def checkpoint(self) -> None:  # noqa: B027  (only SQLite needs it)
-        """Move committed changes to their final location, which a later commit would otherwise have to do."""
+        """Move committed changes to their final location. Otherwise a later commit would have to do this."""
 
     @abstractmethod
     def new_connection(self) -> Journal:
@@ -140,7 +140,7 @@ class Journal(ABC):
         return bool(inserted)
 
     def lock_streams(self, names: Iterable[str]) -> dict[str, StreamRow]:
-        """Lock those of the streams that exist, until the transaction ends. Return their rows by name."""
+        """Lock streams until the transaction ends, and return their rows by name. Unknown names are ignored."""
         return {row[1]: _to_stream_row(row) for row in self._lock(sorted(set(names)))}
 
     def stream(self, name: str) -> StreamRow | None:

@@ -231,7 +231,7 @@ class _ParquetRow(Struct, frozen=True):
 
 
 def _read_parquet(path: Path, max_bytes: int) -> Iterator[ImportedEvent]:
-    """Yield the events of a Parquet file. Its rows are in the order of the streams, and per stream of the decisions."""
+    """Yield the events of a Parquet file, whose rows are grouped by stream and, in a group, ordered by decision."""
     streams = _events_in_metadata(path)
     numbered = {stream: _has_numbered_arms(entries) for stream, entries in streams.items()}
     order = iter(streams)
@@ -390,7 +390,7 @@ def _at(place: str) -> Iterator[None]:
 def import_streams(
     journal: Journal, source: Iterable[ImportedEvent], open_stream: Callable[[str, events.Created], StreamChecks]
 ) -> dict[str, int]:
-    """Add the streams of an export to the journal and return the number of events of each.
+    """Add the streams of an export to the journal and return the number of events of each stream.
 
     `open_stream` is called with the name and the first event of each stream, and returns an object that checks the
     events. Either all streams are added or, if an event is invalid or a stream exists already, none. The events of a

@@ -155,7 +155,7 @@ class Authorizer:
         prefix, _, rest = credentials.decode("latin-1").strip().partition("_")
         token_id, _, secret = rest.partition("_")
         token = self._tokens.get(token_id)
-        # The time taken must not reveal whether the token exists or how much of the secret is right.
+        # The time of the check must not reveal whether the token exists or how much of the secret is right.
         same = hmac.compare_digest(_digest(secret), token.sha256 if token else _NO_DIGEST)
         if token is None or not same or prefix != _PREFIX:
             raise _UnknownToken(

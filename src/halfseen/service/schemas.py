@@ -77,7 +77,7 @@ class StreamSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def replaces_defaults(self) -> bool:
-        """Whether a late reward replaces the default reward in what the agent has learnt."""
+        """Whether a late reward replaces the default reward that the agent has learnt."""
         return self.late_rewards == "fold" and self.default_reward is not None
 
     @property
@@ -132,7 +132,10 @@ class StreamView(Struct, frozen=True, kw_only=True):
 
 
 class StreamList(Struct):
-    """A page of streams, sorted by name. `after` is a query parameter for the next page, or null on the last page."""
+    """A page of streams, sorted by name.
+
+    `after` is the value of the query parameter `after` for the next page, or null on the last page.
+    """
 
     streams: list[StreamView]
     after: str | None

@@ -207,7 +207,7 @@ class Workers(Multiprocess):
 
     def run(self) -> None:
         """Run until SIGTERM or SIGINT. Raise an error if a worker cannot be started again."""
-        # Python would look for modules in the working directory before the worker gets the path of this process.
+        # Python would look for modules in the working directory before the worker gets the `sys.path` of this process.
         os.environ["PYTHONSAFEPATH"] = "1"
         with _shared_metrics():
             super().run()

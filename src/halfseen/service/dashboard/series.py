@@ -302,7 +302,7 @@ def context_series(
     at = min(max(0, coordinate), len(context.coordinates) - 1)
     most = max(100, _MAX_COVARIANCES // len(context.coordinates) ** 2)
     decisions = decisions[-(points + _WARM_UP) :]
-    rows = np.cumsum([1 + len(one.observed_before) for one in reversed(decisions)])  # includes other observations
+    rows = np.cumsum([1 + len(one.observed_before) for one in reversed(decisions)])  # with observations in between
     decisions = decisions[-max(1, int(np.searchsorted(rows, most, side="right"))) :]
     series = [row for one in decisions for row in (*one.observed_before, (one.observation, one.elapsed))]
     ends = np.cumsum([1 + len(one.observed_before) for one in decisions]) - 1

@@ -1,4 +1,4 @@
-"""A window of the most recent decisions of a stream, folded from its events, for the charts of the dashboard."""
+"""A window of the most recent decisions of a stream, computed from its events, for the charts of the dashboard."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class DecisionWindow:
     """The most recent decisions of a stream by id, oldest first, up to event number `version`."""
 
     def __init__(self, view: StreamView, last_events: Sequence[Event] = ()) -> None:
-        """Fold `last_events`, the last of which is event number `view.version`.
+        """Apply `last_events`, the last of which is event number `view.version`.
 
         `view` gives the arms that are active after these events. Both determine the arms that were active before.
         """

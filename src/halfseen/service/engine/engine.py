@@ -1,6 +1,6 @@
 """The engine serves many callers with one journal. A caller gets its reply when its events are on disk.
 
-The commit queue passes all waiting operations to one thread. This thread locks their streams, folds the events that
+The commit queue passes all waiting operations to one thread. This thread locks their streams, applies the events that
 other processes have added, runs the operations and commits. New operations wait in the queue for the next batch.
 """
 
@@ -54,7 +54,7 @@ T = TypeVar("T")
 _SWEEP_STREAMS = 200  # streams with overdue decisions that share one transaction
 _TIDY_SECONDS = 0.25
 _GAUGE_SECONDS = 0.25
-_RESTART_SECONDS = 1.0  # between the end of the identification process and a new one; doubles with every failure
+_RESTART_SECONDS = 1.0  # before the identification process is started again; doubled with every failure
 _FAILURES_TO_DEGRADE = 3  # failed identifications in a row after which the service says that it is degraded
 _LOG = logging.getLogger("halfseen.service")
 
@@ -206,7 +206,7 @@ class Engine:
         return await self._read(lambda reader: reader.events(find_row(reader, name).id, after, limit))
 
     async def snapshot(self, name: str) -> None:
-        """Save the state of a stream, so that loading it does not have to fold earlier events."""
+        """Save the state of a stream, so that loading it does not have to replay earlier events."""
         stream_id, version, state = await self._on_store_thread(lambda: self._store.copy_state(name))
         snapshot = await asyncio.to_thread(compress_snapshot, state)
         await self._on_store_thread(lambda: self._store.save_snapshot(name, stream_id, version, snapshot))

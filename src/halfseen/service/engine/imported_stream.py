@@ -49,7 +49,7 @@ class _PastDecision(NamedTuple):
 
 
 class ImportedStream:
-    """Checks the events of one imported stream and folds them, in order."""
+    """Checks the events of one imported stream and applies them, in order."""
 
     def __init__(self, name: str, created: events.Created, limits: Limits, skipped_models: dict[str, int]) -> None:
         self._name, self._limits, self._skipped_models = name, limits, skipped_models
@@ -69,7 +69,7 @@ class ImportedStream:
         self._keys: set[str] = set()
 
     def check(self, event: Event) -> None:
-        """Check the next event and fold it."""
+        """Check the next event and apply it."""
         content, first = event.content, self._stream.version == 0
         if isinstance(content, events.Created) != first:
             raise invalid("kind", "'created' for the first event only", f"'{event.kind}'")
@@ -106,7 +106,7 @@ class ImportedStream:
             raise JournalError(f"The agent cannot replay the event ({type(error).__name__}: {error}).") from None
 
     def finish(self, journal: Journal, row: StreamRow) -> None:
-        """Save a snapshot, so that the stream need not be folded again."""
+        """Save a snapshot, so that loading the stream later need not replay its events."""
         if self._stream.skipped_models:
             self._skipped_models[self._name] = self._stream.skipped_models
         journal.save_snapshot(row.id, self._stream.version, compress_snapshot(self._stream.to_bytes()))

@@ -116,7 +116,7 @@ class LoadedStream:
         self.retired = False
         self.tick: int | None = None  # the last time stamp in steps, if there was one
         self.model_seq = 0  # number of the event in which the last model was accepted
-        self.skipped_models = 0  # accepted models in the events folded so far that this version cannot use
+        self.skipped_models = 0  # models accepted in earlier events that this version of the package cannot use
         # By id, oldest first. A dict would pass over all deleted keys to find the oldest key.
         self.open_decisions: OrderedDict[str, OpenDecision] = OrderedDict()
         self.snapshot_version = 0
@@ -141,7 +141,7 @@ class LoadedStream:
 
     @property
     def arms(self) -> list[tuple[Arm, bool]]:
-        """Pairs of an arm of the stream and whether the arm is active."""
+        """Pairs: an arm of the stream, and whether the arm is active."""
         return [(arm, bool(active)) for arm, active in zip(self.agent.arms, self.agent.policy.active[0], strict=True)]
 
     def fold(self, next_events: Iterable[Event]) -> None:
@@ -284,7 +284,7 @@ def read_spec(row: StreamRow) -> StreamSpec:
 
 
 def fold_stream(journal: Journal, row: StreamRow) -> LoadedStream:
-    """Fold a stream from its first event, without a snapshot."""
+    """Replay a stream from its first event, without a snapshot."""
     stream = LoadedStream(read_spec(row))
     stream.fold(journal.all_events(row.id))
     return stream

@@ -45,7 +45,7 @@ from halfseen.validation import LIMIT, elapsed_steps
 _NUMBERS = {int, float, type(None)}
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _MAX_NAMED_ARMS = 20  # in a message
-_CLOCK_TOLERANCE = 1_000_000  # microseconds; a clock that is further behind the last event is recorded
+_CLOCK_TOLERANCE = 1_000_000  # microseconds; a clock that is further than this behind the last event is recorded
 
 
 class DecisionOutcome(NamedTuple):
@@ -93,7 +93,7 @@ class StreamTransaction:
         self._unrecorded: list[UnrecordedDecision] = []
         self._unrecorded_keys: set[str] = set()
         self._features, self._observed = stream.spec.features, stream.agent.policy.streams.observed
-        # `now` is the time of the clock. Waits do not use `self.now`, which is too late if the clock was set back.
+        # `now` is the time of the clock. Waits do not use `self.now`, which is ahead of a clock that was set back.
         self._overdue_since = None if stream.spec.reward_wait_us is None else now - stream.spec.reward_wait_us
         self.expired = self._expire_overdue(max_expired)
 
