@@ -3,7 +3,7 @@
 Besides the core of the package, both clients need only httpx. A request is sent again if the service does not answer or
 is busy. This is safe: a decision has an idempotency key, and sending a reward, a stream or a named arm twice changes
 nothing. Two kinds of requests are not repeatable: adding an arm without a name, and sending an observation without a
-decision. They are sent again only if the service was too busy to accept them or could not be connected to.
+decision. They are sent again only if the rate limit has refused them (status 429) or no connection could be made.
 """
 
 from __future__ import annotations
