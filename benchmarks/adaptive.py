@@ -1,13 +1,14 @@
-"""Measures the regret of `adaptive`, told nothing, as a multiple of that of the informed agent `kf-ts`.
+"""Measures the regret of `adaptive` as a multiple of the regret of `kf-ts`, which is given the true model.
 
     python -m benchmarks.adaptive --seeds 200 --first-seed 8000
     python -m benchmarks.adaptive --only orbit fog --seeds 20 --first-seed 1000
 
-"Ratio" is the ratio of the mean regrets over all seeds, with the standard error of the paired bootstrap, and "tail" the
-mean regret of the worst tenth of the seeds of the agent, divided by the same of `kf-ts`. In "switch", only the regret
-after the change is included. In "late" both agents are paid 50 rounds late. In "wild reward" and "wild observation" one
-number is wrong in round 1,500, and the ratio is that of the regret in the next 1,000 rounds to the regret of the same
-agent without the wrong number. The last column is the processor time per round of the agent.
+"Ratio" is the ratio of the mean regrets over all seeds, with the standard error of the paired bootstrap. "Tail" is the
+mean regret of `adaptive` on its worst tenth of the seeds, divided by the mean regret of `kf-ts` on its own worst tenth.
+In "switch", only the regret after the change counts. In "late", the rewards of both agents arrive 50 rounds late. In
+"wild-reward" and "wild-observation", one number in round 1,500 is wrong, only the regret in the next 1,000 rounds
+counts, and the reference is the same agent without the wrong number. The last column is the agent's processor time per
+round.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ def regrets(
 
 
 def tail(regret: Floats) -> float:
-    """Return the mean of the worst tenth of the seeds, at least one."""
+    """Return the mean regret of the worst tenth of the seeds, and of at least one seed."""
     return float(np.sort(regret)[-max(1, len(regret) // 10) :].mean())
 
 

@@ -1,12 +1,13 @@
-"""Measures what a budget costs: the reward of an agent with a budget, against fixed prices of the budget.
+"""Compares the reward of an agent that has a budget with the reward of the same agent at the best fixed price.
 
     python -m benchmarks.costs                                    # about ten minutes on one core
     python -m benchmarks.costs --figure costs.png                 # the figure of docs/how-to/costs.md
 
-A budget is spent with a price that the agent learns. The same agent without a budget, but with costs multiplied by a
-fixed price, spends some other amount. Of a grid of fixed prices, those that spend at most the budget are compared: the
-best of them on each seed, known only in hindsight, is the reference. All runs of a seed have the same contexts and
-noise. In these worlds a single arm earns nothing on average, so the whole reward comes from choosing well.
+An agent with a budget multiplies the costs of the arms by a price, which it learns. The reference is the same agent
+without a budget, with costs that are multiplied by a fixed price from a grid. For each seed, the reference uses the
+price with the highest reward among those that spend at most the budget. This price is known only in hindsight. All runs
+of a seed have the same contexts and noise. In these worlds, playing the same arm in all rounds earns nothing on
+average, so the whole reward comes from choosing well.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from halfseen.statistics.confidence_intervals import ratio_of_means
 
 AGENTS = ("ts-pco", "lag-ts", "adaptive")
 WORLDS = ("keyhole", "orbit")
-SHARES = (0.2, 0.5, 0.8)  # the budget: from what the cheapest arm costs to what the agent spends without a price
+# Budgets, as positions between the cost of the cheapest arm (0) and what the agent spends at price 0 (1).
+SHARES = (0.2, 0.5, 0.8)
 PRICES = (0.0, *np.geomspace(0.1, 30.0, 19))
 
 
@@ -76,7 +78,7 @@ def compare(agent: str, world: str, rounds: int, seeds: Sequence[int]) -> list[d
 
 
 def draw(path: Path, rounds: int) -> None:
-    """Draw what is left of the budget, and the price of the budget, over the rounds of one seed."""
+    """Draw what is left of the budget, and the price that the agent has learnt, over the rounds of one seed."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -1,7 +1,7 @@
 """EM for the linear-Gaussian model: microseconds per time step and iteration.
 
-Flops are counted per step and iteration, with covariances that have converged. They are the flops of the filter with
-its likelihood, of the smoother x + J(x' − x⁻), where x⁻ = Dx comes from the filter, and of the sums of x'x'ᵀ (one
+Flops are counted per step and iteration, with covariances that have converged. They include the flops of the filter
+with its likelihood, of the smoother x + J(x' − x⁻), where x⁻ = Dx comes from the filter, and of the sums of x'x'ᵀ (one
 triangle) and x'xᵀ. The sum of xxᵀ needs no flops of its own, because it differs from the sum of x'x'ᵀ only in its first
 and last terms. The M-step, and the first rounds before the covariances have converged, are not counted.
 """

@@ -1,4 +1,4 @@
-"""Endpoints that do nothing, with the server and the settings of `halfseen serve`, for comparison with the service.
+"""Endpoints that do nothing. They run with the server and the settings of `halfseen serve`, for comparison with it.
 
 python -m benchmarks.empty_services fastapi|litestar|plain PORT
 """

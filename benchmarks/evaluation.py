@@ -84,7 +84,7 @@ def _softmax(scores: Floats) -> Floats:
 
 
 def simulated(world: World, rounds: int, logs: int, intervals: str = "hac") -> dict[str, Floats]:
-    """Return (value, low, high) for every log, by estimator, and by "dr − logged" for the paired difference."""
+    """Return (value, low, high) for every log, by estimator. "dr − logged" is the paired difference."""
     estimates: dict[str, list[tuple[float, float, float]]] = {}
     for seed in range(logs):
         policy = hs.evaluate(world.log(rounds, seed), rule, intervals=intervals).policies["rule"]

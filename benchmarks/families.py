@@ -1,12 +1,13 @@
-"""Compares agents that know that rewards are clicks with the same agents on 0 and 1 taken as numbers.
+"""Compares agents that know that rewards are clicks with the same agents that treat the rewards 0 and 1 as numbers.
 
     python -m benchmarks.families                                   # about half an hour on one core
     python -m benchmarks.families --agent ts-pco --seeds 5          # a first impression
     python -m benchmarks.families --figure clicks-and-counts.png    # the figure of docs/how-to/clicks-and-counts.md
 
-The world is `clicks` with several base rates. Regret is that of agents that play for themselves, on the same seeds. For
-the Brier score, which is the mean squared difference between an expected reward and the reward, the agent on numbers
-replays the decisions of the agent that knows the family, so that both predict the same rewards.
+The world is `clicks` with several base rates. For the regret, each agent makes its own decisions, on the same seeds.
+The Brier score is the mean squared difference between an expected reward and the reward. For this score, the agent that
+treats rewards as numbers replays the decisions of the agent that knows the family, so that both predict the same
+rewards.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ RATES = (0.01, 0.03, 0.1, 0.3)
 
 
 def predictions(world: hs.worlds.World, agent: str, rounds: int, seeds: Sequence[int]) -> tuple[Floats, Floats, Floats]:
-    """Return what the agent expects with and without the family, and the rewards, each (T, S)."""
+    """Return the rewards that the agent expects with and without the family, and the actual rewards, each (T, S)."""
     numbers = tuple(seeds)
     episodes = world.begin(numbers)
     labels = (f"{agent}:reward_family=binary", f"{agent}:reward_family=gaussian")
@@ -76,7 +77,7 @@ def compare(agents: Sequence[str], rate: float, rounds: int, seeds: Sequence[int
 
 
 def calibration_curve(expected: Floats, rewards: Floats, bins: int = 12) -> tuple[Floats, Floats]:
-    """Return the mean expected reward and the mean reward in bins of equal size of the expected reward."""
+    """Sort decisions by expected reward into bins of equal count. Return each bin's mean expected and actual reward."""
     order = np.argsort(expected.ravel(), kind="stable")
     parts = np.array_split(order, bins)
     return tuple(np.array([values.ravel()[part].mean() for part in parts]) for values in (expected, rewards))

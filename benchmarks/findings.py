@@ -3,14 +3,16 @@
     python -m benchmarks.findings --seeds 20 --first-seed 2000
 
 In every case the truth is known. Four features describe a context: features 0 and 3 rotate into each other, 1 and 2 are
-autoregressive. Features 0 to 2 are observed, feature 3 is hidden. Each case changes one thing. Its data are examined
-with the true model (`hs.examine`), and by an `adaptive` agent that is given nothing (`health()`).
+autoregressive. Features 0 to 2 are observed, feature 3 is hidden. Each case changes one thing. The data of a case are
+examined with the true model (`hs.examine`), and by an `adaptive` agent that is given no model (`health()`).
 
-A seed is right if, in all examinations of the case, the answer begins as it should, every required finding is there
-with its verdict and its phrase, no other finding has a verdict other than "fine", and no sentence contains a forbidden
-phrase. It has "nothing false" if the last two conditions hold and the answer does not begin with the opposite.
+A seed counts as right if four conditions hold in all examinations of the case: the answer begins as expected; every
+required finding has its verdict and its phrase; all other findings are "fine", unless the case permits another verdict;
+no sentence contains a forbidden phrase. A seed counts as "nothing false" if the last two conditions hold and the answer
+is not a wrong yes or no.
 
-The seeds from 0 on were used while the findings were written, the seeds from 2000 on only for the published results.
+The seeds from 0 on were used while the findings were written. The seeds from 2000 on were used for the published
+results only.
 """
 
 from __future__ import annotations
@@ -112,7 +114,7 @@ def trending_sensor(seed: int) -> Data:
 
 
 def heavy_tailed_sensor(seed: int) -> Data:
-    """The noise of sensor 1 has Student's t distribution with 3 degrees of freedom, and the variance of the model."""
+    """The noise of sensor 1 is t-distributed with 3 degrees of freedom, scaled to the variance in the model."""
     data, rng = draw(seed), np.random.default_rng([seed, 21])
     noise_var = np.array([0.005, 0.3, 0.005])
     noise = np.sqrt(0.3 / 3.0) * rng.standard_t(3, size=ROUNDS)
@@ -133,7 +135,7 @@ def binary_rewards(seed: int) -> Data:
 
 
 def starved_arm(seed: int) -> Data:
-    """Arm 2 can be played in two rounds only."""
+    """Arm 2 can be played in only two of the rounds."""
     data = draw(seed)
     arms = np.where(data.arms == 2, 1, data.arms)
     arms[[300, 900]] = 2
@@ -217,7 +219,7 @@ class Case:
 
 SENSORS = "unchanging sensors"
 MUCH = {"use of the hidden block": ("fine", "the hidden block helps")}
-# A trend that the model does not contain changes the size, the mean and the memory of prediction errors.
+# A trend that the model does not contain changes the size, mean and autocorrelation of prediction errors.
 OF_A_TREND = frozenset(
     ["size of surprises", "worst stretch of surprises", "bias of surprises", "memory of surprises", "spectral radius"]
 )
@@ -337,7 +339,7 @@ CASES = (
 
 
 def false_statements(expected: Expected, report: Report) -> list[str]:
-    """Return what an examination says that is false in its case."""
+    """Return the statements of an examination that are false in its case."""
     wrong = []
     if report.answer and report.answer.startswith((YES, NO)) and not report.answer.startswith(expected.answers):
         wrong.append(f"answer: {report.answer}")

@@ -4,13 +4,13 @@
     python -m benchmarks.fit --cases nile co2    # only cases whose name contains one of the words
     python -m benchmarks.fit --methods EM hs.fit # only some of the columns
 
-There are ten random systems, and five series that are distributed with statsmodels with three dimensions each. The
-features are divided by their standard deviations. All estimate the same parameters: D, Q, a diagonal Σ, m_0 and P_0.
-All start from the same model: D is 0.9 times a random orthogonal matrix, Q = 0.2 I, Σ = 0.1 I, m_0 = 0 and P_0 = I.
-`hs.fit` also tries its other default starts. The column "one start" is `hs.fit` from the common start alone.
-statsmodels maximises with its own L-BFGS and complex-step derivatives. pykalman estimates a full Σ in EM, so that its Σ
-is made diagonal after every iteration, which is the M-step for a diagonal Σ. Times are processor times with one thread,
-because threads of BLAS that wait for work would count too.
+There are ten random systems, and five series that come with statsmodels, each fitted with three different numbers of
+latent dimensions. The features are divided by their standard deviations. All methods estimate the same parameters: D,
+Q, a diagonal Σ, m_0 and P_0. All methods start from the same model: D is 0.9 times a random orthogonal matrix, Q = 0.2
+I, Σ = 0.1 I, m_0 = 0 and P_0 = I. `hs.fit` also tries its other default starts. The column "one start" is `hs.fit` from
+the common start alone. statsmodels maximises with its own L-BFGS and complex-step derivatives. pykalman estimates a
+full Σ in EM. After every iteration this Σ is made diagonal, which is the M-step for a diagonal Σ. Times are processor
+times with one thread, because further threads of BLAS would add processor time while they only wait for work.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def statsmodels_fit(y: Floats, start: hs.LinearGaussianModel) -> float:
 
 
 def pykalman_fit(y: Floats, start: hs.LinearGaussianModel) -> float:
-    """Run EM of pykalman. Its first state belongs to the first observation, so the series begins with a missing one."""
+    """Run EM of pykalman. Its initial state is that of the first observation, so a missing observation is put first."""
     from pykalman import KalmanFilter
 
     d, k = start.latent, start.observed

@@ -27,7 +27,7 @@ STREAMS, SINGLE = 10_000, 200  # streams of the fleet and of NumPy, and agents i
 COMPARED, COMPARED_ROUNDS = 20, 60
 WARM = 150  # rounds after which the gain of `orbit` is constant
 AGENTS = ("kf-ts", "ts-pco")
-AIM = 300_000  # rounds per second
+AIM = 300_000  # the fewest rounds per second that a fleet should play
 
 
 def required_options(agent: str) -> dict[str, Any]:
@@ -191,7 +191,7 @@ def rounds_of_agents(rounds: int = 60) -> Table:
 
 
 def bytes_of_covariances(streams: int = 2000, rounds: int = 30) -> Table:
-    """Return the bytes of covariances that streams of kf-ts share, without and with missing observations."""
+    """Return the bytes per stream of the covariances that streams of kf-ts share, with and without missing entries."""
     rows = []
     for share_missing in (0.0, 0.05):
         fleet = hs.Fleet("kf-ts", observed=OBSERVED, arms=ARMS, **required_options("kf-ts"))

@@ -2,7 +2,7 @@
 
 python -m benchmarks.framework_routes litestar|litestar-tuned|fastapi DATABASE
 
-These routes use the engine of `halfseen serve`, check tokens and count requests as its routes do. The framework can
+Like the routes of `halfseen serve`, these routes use its engine, check tokens and count requests. The framework can
 generate their OpenAPI description. All other routes are those of `halfseen serve`. Errors that the framework itself
 raises keep the format of the framework, because only successful requests are measured.
 """

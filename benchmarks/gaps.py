@@ -1,12 +1,13 @@
-"""Measures what rounds without observation and decision cost, if agents are told of them and if they are not.
+"""Measures the regret that rounds without observation and decision cause, if agents know of them and if they do not.
 
     python -m benchmarks.gaps                       # about ten minutes on one core
     python -m benchmarks.gaps --seeds 5 --rounds 1000
     python -m benchmarks.gaps --figure time.png     # the figure of docs/how-to/time.md
 
-Of each world, 40 % of the rounds are left out at random. Every agent makes the same number of decisions in the complete
-world, in the world with gaps when it is told how many rounds have passed, and when it takes the rounds that are left
-for consecutive ones. The figures are ratios of mean regret per decision, with 95 % intervals from the seeds.
+In each world, 40 % of the rounds are left out at random. Every agent makes the same number of decisions in three
+settings: in the complete world, in the world with gaps if the agent is told how many rounds have passed, and in the
+world with gaps if the agent is not told and treats the remaining rounds as consecutive. The figures are the ratios of
+the mean regret per decision between these settings, with 95 % intervals from the seeds.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ FIRST_SEED = 1000
 
 
 def regrets(agent: str, world: str, rounds: int, seeds: Sequence[int]) -> tuple[Floats, Floats, Floats]:
-    """Return the regret (S,) of each seed in the complete world, with gaps told and with gaps ignored."""
+    """Return three regrets (S,) per seed: in the complete world, with gaps told and with gaps ignored."""
     worlds = [hs.worlds.named(world), *(hs.worlds.named("gaps", world=world, told=told) for told in (True, False))]
     result = hs.run([agent], world=worlds, rounds=rounds, seeds=list(seeds))
     complete, told, ignored = (result.total_regret(one.name, agent) for one in worlds)

@@ -1,11 +1,11 @@
-"""Measures what a floor costs, and how soon lift over a control arm can be told.
+"""Measures the regret that a floor causes, and how the interval of the lift over a control arm narrows over time.
 
     python -m benchmarks.guardrails                                # about five minutes on one core
     python -m benchmarks.guardrails --figure guardrails.png        # the figure of docs/how-to/guardrails.md
 
-With K arms and a floor f, the share K f of the decisions is uniform. If uniform decisions changed nothing but these
-decisions, the regret would be (1 - K f) times the regret without a floor plus K f times that of uniform play. The table
-compares the regret with a floor with this sum, on the same seeds.
+With K arms and a floor f, the share K f of the decisions is uniform. If these decisions had no effect on the others,
+the regret would be (1 - K f) times the regret without a floor plus K f times the regret of uniform play. The table
+gives the ratio of the regret with a floor to this sum, on the same seeds.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Measures the contenders of a job. They must agree on the result. They run in turn, and the best run of each counts.
 
-Times are the processor time of this process in all its threads. They exclude the time of other processes, and the use
-of a second thread does not shorten them. Every run takes at least SHORTEST seconds, because shorter runs
-mostly measure cold caches.
+Times are the processor time of this process, summed over its threads. So they exclude the time of other processes, and
+a second thread does not make them shorter. Every run takes at least SHORTEST seconds, because shorter runs mostly
+measure cold caches.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Contender:
     result: Callable[[], Any] | None = None  # returns the result to compare. None: the return value of `work`.
     seconds: Callable[[Any], float] | None = None  # maps the return value of `work` to its time. None: processor time.
     differs: str = ""  # how its computation differs from the first contender's, if it does
-    check: Callable[[Any], None] | None = None  # checks the result, instead of a comparison with the first contender
+    check: Callable[[Any], None] | None = None  # checks the result. None: it is compared with the first contender's
     at_least: float | None = None  # aim: the least ratio of its time to the first contender's time
     at_most: float | None = None  # aim: the greatest ratio of its time to the first contender's time
     at_most_seconds: float | None = None  # aim: the greatest time
@@ -58,7 +58,7 @@ class Job:
     absent: list[str] = field(default_factory=list)  # one line per library that is not measured, with the reason
     repeats: int = REPEATS
     rehearsed: bool = True  # False: only the first run is measured, including compilation
-    flop_limit: float | None = None  # aim: the greatest ratio of the time to the time of the same flops in dgemm
+    flop_limit: float | None = None  # aim: the greatest ratio of the time to dgemm's time for the same flops
 
     def enter(self, package: str, module: str, make: Callable[[Any, str], Contender]) -> None:
         """Add the contender `make(module, "package version")`. If it cannot be made, add the reason to `absent`."""

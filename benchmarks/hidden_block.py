@@ -1,10 +1,10 @@
-"""Compares the verdicts of `health()` on the use of the hidden features with the truth in every named world.
+"""Compares the verdicts of `health()` on whether the hidden features are useful with the truth in every named world.
 
     python -m benchmarks.hidden_block --seeds 20 --first-seed 0
 
-The truth is computed without the examination. The true model filters the observations, the rewards of every arm are
-regressed by least squares on y, on the filtered context and on the true context, and the errors are measured on
-held-out blocks.
+The truth is computed without `health()`. The true model filters the observations. The rewards of every arm are
+regressed by least squares on y, on the filtered context and on the true context. The errors are measured on held-out
+blocks.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ OnJob = Callable[[str, int, int], OnStep]  # called with the name of a job, its 
 def run_jobs(
     jobs: Mapping[str, Callable[[bool], Job]], names: Sequence[str], on_job: OnJob, *, quick: bool = False
 ) -> dict[str, Any]:
-    """Run the named jobs. dgemm is timed before every job, and its best time counts."""
+    """Run the named jobs. The matrix product dgemm is timed before every job, and its best time counts."""
     products: dict[str, list[float]] = {}
     done = []
     load = [_load()]

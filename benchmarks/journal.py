@@ -74,7 +74,7 @@ def shared() -> list[dict[str, Any]]:
             return requests / seconds
 
     alone, together = [], []
-    for _ in range(3):  # both are measured in turn, and the best run of each counts
+    for _ in range(3):  # shared and single commits in turn; the best run of each counts
         alone.append(asyncio.run(rate(1, 192)))
         together.append(asyncio.run(rate(2_000, 3_200)))
     times = max(together) / max(alone)
@@ -152,7 +152,7 @@ def _first_decision(agent: str, observed: int, count: int) -> dict[str, Any]:
 
 
 def long() -> list[dict[str, Any]]:
-    """Measure a stream with a million events, and a shorter stream of `adaptive`, whose history is limited."""
+    """Measure the first decision of a stream with a million events, and of a shorter stream of `adaptive`."""
     return [_first_decision("ts-pco", LATENT, LONG), _first_decision("adaptive", OBSERVED, 40_000)]
 
 

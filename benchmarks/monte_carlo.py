@@ -1,9 +1,9 @@
 """Monte Carlo simulation of `kf-ts` and `emkf-ts` in `orbit` on one core, including the world.
 
 The flops of a round are those of the world (Dx + ε, and μ_a·x for every arm), of the filter with a converged gain, of
-the scores of all arms and of the update of one arm. `emkf-ts` also needs the sums of x̂x̂ᵀ at both ends of a step and of
-x̂'x̂ᵀ. Its refits every 200 rounds, the rounds after a refit until the gain has converged again, and the random draws (36
-normal variates per round) are not counted.
+the scores of all arms and of the update of one arm. `emkf-ts` also needs the sums of x̂x̂ᵀ, x̂'x̂'ᵀ and x̂'x̂ᵀ over the
+steps from x̂ to x̂'. These are not counted: its refits every 200 rounds, the rounds after a refit until the gain has
+converged again, and the random draws (36 normal variates per round).
 
 The other contenders are NumPy for one stream, NumPy batched over streams, and JAX, which scans over rounds and uses
 vmap over streams, jitted and in float64. For the comparison of results, all contenders are given the random draws of

@@ -1,11 +1,11 @@
 """One online round of an agent through the public API: decide + learn, one stream at a time.
 
 The flops of a round are those of the filter with a converged gain, of the scores of all arms and of the update of one
-arm. `emkf-ts` also needs the sums for its refits (benchmarks/monte_carlo.py). `adaptive` is counted like `kf-ts`, so
-its ratio shows the cost of identifying the model.
+arm. `emkf-ts` also needs the sums for its refits (benchmarks/monte_carlo.py). For `adaptive`, only the flops of `kf-ts`
+are counted, so its ratio shows the cost of identifying the model.
 
-Two further jobs measure `adaptive` with identification included, and its slowest decisions without identification. They
-exclude the time of the world.
+Two further jobs measure the mean time of `adaptive` including identification, and its slowest decisions without
+identification. Both exclude the time of the world.
 """
 
 from __future__ import annotations

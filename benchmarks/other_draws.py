@@ -1,9 +1,9 @@
-"""Measures how much the regret of two copies of an agent differs if only their random draws differ.
+"""Measures how much the regrets of two copies of an agent differ if only their random draws differ.
 
     python -m benchmarks.other_draws --agent kf-ts --seeds 50
 
-The worlds, the noise and the agent are the same. The result shows how large the ratio of the two regrets on the worst
-seed is by chance.
+The worlds, the noise and the agent are the same. The result shows how large the ratio of the two regrets can be by
+chance, on the worst seed.
 """
 
 from __future__ import annotations

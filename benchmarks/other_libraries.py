@@ -1,4 +1,4 @@
-"""Agents of MABWiser, Vowpal Wabbit and River as plain agents, which `hs.run` plays beside those of halfseen.
+"""Agents of MABWiser, Vowpal Wabbit and River as plain agents, which `hs.run` plays like agents of halfseen.
 
 `python -m benchmarks.other_libraries` plays them in `keyhole` and checks them with `hs.check_agent`. The page
 docs/how-to/own-agent.md shows these classes.

@@ -1,4 +1,4 @@
-"""Measures how time and memory grow with the dimension of the context, the arms, the streams and the rounds.
+"""Measures how time and memory grow with the dimension of the context and the numbers of arms, streams and rounds.
 
     python -m benchmarks.scaling             # about half an hour on one core
     python -m benchmarks.scaling d K         # measures only some of the axes again
@@ -28,7 +28,9 @@ from halfseen.worlds.linear_gaussian import RandomWorld
 from halfseen.worlds.world import Episodes
 
 FOLDER = Path("results/bench")
-POINT = "point"  # the argument with which a new process is started for each point, so that caches and memory are equal
+# The argument for a process that measures one point. Each point has a new process, so that all start with equal caches
+# and memory.
+POINT = "point"
 CHUNK = 100  # rounds that are simulated at once, outside the measured time
 AGENTS = ("ts-pco", "kf-ts", "emkf-ts", "adaptive")
 WARM = 200  # rounds after which gains have converged and the first window of EMKF has ended
@@ -72,7 +74,8 @@ def points(axis: str, agent: str) -> list[dict[str, Any]]:
 def marks(agent: str, streams: int) -> list[int]:
     """Return the rounds at which the time is measured.
 
-    `adaptive` is measured from its first round, because nearly all its time is identification, which becomes rarer.
+    `adaptive` is measured from its first round, because it spends nearly all its time on identifications, which become
+    rarer.
     """
     if agent == "adaptive":
         return [1000]

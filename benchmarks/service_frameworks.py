@@ -1,10 +1,10 @@
-"""Decisions and rewards per second if their routes were ordinary routes of Litestar or FastAPI.
+"""Measures decisions and rewards per second with ordinary routes of Litestar or FastAPI.
 
 python -m benchmarks.service_frameworks [SECONDS] [ROUNDS]
 
-Services with different routes and the same engine run at the same time on SQLite, and each of them is under load in
-turn. Every round gives a ratio to `halfseen serve`. Requests per second of processor time are measured too, because
-they depend less on what else the machine does. Needs the extra `service` and Litestar, which is in the extra `peers`.
+Services with different routes and the same engine run at the same time on SQLite, but only one of them is under load at
+a time. Every round gives a ratio to `halfseen serve`. Requests per second of processor time are measured too, because
+they depend less on other load of the machine. Needs the extra `service` and Litestar, which is in the extra `peers`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Besides the core of the package, both clients need only httpx. A request is sent again if the service does not answer or
 is busy. This is safe: a decision has an idempotency key, and sending a reward, a stream or a named arm twice changes
-nothing. A request to add an arm without a name is never sent again, because each such request adds another arm.
+nothing. Two kinds of requests are not repeatable: adding an arm without a name, and sending an observation without a
+decision. They are sent again only if the rate limit has refused them (status 429) or no connection could be made.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ Observations = Iterable[Observation] | ArrayLike
 _Outcome = httpx.Response | Exception
 _RETRY_STATUSES = {429, 502, 503, 504}
 _LONGEST_PAUSE = 5.0  # seconds
-# The maximum number of connections that httpx opens by default. Further requests do not wait in its connection pool,
-# because the pool's work grows with the square of the number of waiting requests, until requests time out.
+# The maximum number of connections that httpx opens by default. Further requests wait outside of its connection pool,
+# because the pool's work grows with the square of the number of requests that wait in it, until requests time out.
 _MAX_CONCURRENT = 100
 
 
@@ -116,7 +117,7 @@ class ServedReward:
     value : float
         The reward.
     how : str
-        ``"given"`` if the reward arrived in time, ``"late"`` if it arrived after the wait for it was over, or
+        ``"given"`` if the reward arrived in time, ``"late"`` if it arrived after the stream's `reward_wait`, or
         ``"default"`` if it is the default reward of the stream.
     folded : bool
         Whether the agent learns from the reward.
@@ -258,7 +259,7 @@ def _decide_many(
 
 
 def _one_each(argument: str, values: Iterable[Any] | None, count: int) -> list[Any]:
-    """Return the values as a list with one entry per observation, of None if there are no values."""
+    """Return the values as a list with one entry per observation. If `values` is None, all entries are None."""
     listed = (
         [None] * count if values is None else list(as_list(argument, values, "a list with one value per observation"))
     )
@@ -507,7 +508,7 @@ class Client(_BaseClient):
             The number of arms, or their names.
         **settings
             ``agent`` (by default ``"adaptive"``), ``options`` of the agent, ``seed``, ``reward_wait`` in seconds,
-            ``default_reward``, ``late_rewards`` and ``guardrails``, such as ``{"floor": 0.05}``.
+            ``default_reward``, ``late_rewards``, ``step`` in seconds and ``guardrails``, such as ``{"floor": 0.05}``.
 
         Returns
         -------
@@ -586,8 +587,8 @@ class Client(_BaseClient):
 
         Notes
         -----
-        A request without a name is not sent again if the service does not answer, because two requests could add two
-        arms.
+        A request without a name is not sent again if the service may have received it, because two requests could add
+        two arms.
         """
         return self._send(_add_arm(stream, arm))
 
@@ -691,15 +692,16 @@ class Client(_BaseClient):
         available : iterable of arms, optional
             The arms to choose from. All active arms by default.
         key : str, optional
-            An idempotency key. Repeating a request with the same key gets the same decision. Using the key for another
-            observation, other available arms or other costs is a conflict. By default every call has a new key.
+            An idempotency key. Repeating a request with the same key returns the same decision. The service refuses the
+            key for another observation, time or costs, or for other available arms. By default every call has a new
+            key.
         costs : sequence of float, or mapping from arms to float, optional
             The cost of each arm. A stream whose agent has a budget requires the costs.
         elapsed : int, optional
             The number of steps since the last observation or decision, 1 by default.
         time : datetime or str, optional
-            The time of the observation, with a time zone, if the stream has a `step`. The service then computes
-            `elapsed` from it.
+            The time of the observation, with a time zone, if the stream was created with a `step`. The service then
+            computes `elapsed` from this time.
 
         Returns
         -------
@@ -724,7 +726,8 @@ class Client(_BaseClient):
     ) -> int:
         """Send an observation without asking for a decision.
 
-        If the connection fails, the request is not repeated, because it would count as a second observation.
+        The request is not sent again if the service may have received it, because it could count as a second
+        observation.
 
         Parameters
         ----------
@@ -735,8 +738,8 @@ class Client(_BaseClient):
         elapsed : int, optional
             The number of steps since the last observation or decision, 1 by default.
         time : datetime or str, optional
-            The time of the observation, with a time zone, if the stream has a `step`. The service then computes
-            `elapsed` from it.
+            The time of the observation, with a time zone, if the stream was created with a `step`. The service then
+            computes `elapsed` from this time.
 
         Returns
         -------
@@ -832,7 +835,7 @@ class Client(_BaseClient):
         elapsed : iterable of int, optional
             The number of steps since the last observation or decision, one per observation.
         time : iterable of datetime or str, optional
-            When the observations were made, one time per observation, for streams with a `step`.
+            When the observations were made, one time per observation, for streams that were created with a `step`.
 
         Returns
         -------

@@ -23,8 +23,8 @@ State = dict[str, NDArray[Any]]
 Mask = NDArray[np.bool_]
 IntegerBounds = Mapping[str, tuple[ArrayLike, ArrayLike]]  # smallest and largest allowed value, by name of the array
 MAX_COUNT = 2**53  # the default upper bound of the integers in a state
-# The most rounds without an observation that an estimator which learns its model processes one by one. A longer gap
-# ends the series of observations, and another series begins after it.
+# Estimators that learn their model process gaps (rounds without an observation) of up to this length round by round.
+# The estimator decides what happens in a longer gap. For example, `adaptive` begins another series of observations.
 LONGEST_GAP = 100
 ROW_GROWTH = 1.5  # factor by which arrays grow when they need more rows
 
@@ -58,7 +58,7 @@ def resized(array: NDArray[Any], count: int) -> NDArray[Any]:
 def distinct_batches(rows: Ints) -> list[Ints]:
     """Split `rows` (n,), in which a stream may occur several times, into batches without repetitions.
 
-    Returns the indices of each batch. Repetitions of a stream keep their order.
+    Returns, for each batch, the indices of its entries in `rows`. The entries of one stream keep their order.
     """
     order = np.argsort(rows, kind="stable")
     starts = np.flatnonzero(np.diff(rows[order], prepend=-1))
@@ -71,9 +71,9 @@ class Stateful:
     """An object whose state is a set of arrays with one row per stream.
 
     The state consists of the arrays named in `state_names` and of the states of the attributes named in `nested`. The
-    arrays named in `recorded` contain observations or rewards as they were given, NaN where they are missing. All other
-    numbers of a state are finite. The arrays named in `per_stream` also have one row per stream, but never change: they
-    are options that may differ between streams.
+    arrays named in `recorded` contain observations or rewards as they were given, with NaN for missing numbers. All
+    other numbers of a state are finite. The arrays named in `per_stream` also have one row per stream, but never
+    change: they are options that may differ between streams.
     """
 
     state_names: ClassVar[tuple[str, ...]] = ()
@@ -159,9 +159,9 @@ class Stateful:
 
 
 def _drop_inherited(component: type, base: type, shortcut: str, *steps: str) -> None:
-    """Reset the inherited method `shortcut` to that of `base` if the class overrides one of the methods `steps`.
+    """Give a class the `shortcut` of `base` if it overrides one of the methods `steps` but not the shortcut.
 
-    The inherited shortcut would not call the new methods. A class that also overrides the shortcut keeps its own.
+    A shortcut inherited from another class would not call the overriding methods.
     """
 
     def depth(name: str) -> int:
@@ -178,14 +178,14 @@ def _not_implemented(component: Stateful, what: str) -> HalfseenError:
 class Estimator(Stateful, ABC):
     """Estimates the context of each round from the observations.
 
-    The estimate is a feature vector, which the learner uses as the context. The rounds of an estimator are those in
-    which a decision was made or something was observed and, if it uses time, those in which nothing was seen.
+    The estimate is a feature vector, which the learner uses as the context. An estimator counts the rounds in which a
+    decision was made or something was observed. If it uses time, it may also count rounds without an observation.
     """
 
     dimension: int  # p, the length of a feature vector
     reveals_context: ClassVar[bool] = False  # whether `observe` needs the true context
-    scales_observations: ClassVar[bool] = False  # whether observations in any units give the same decisions
-    coordinates: str  # of the features: "context" (as in the world), "canonical" or "none" (any other coordinates)
+    scales_observations: ClassVar[bool] = False  # whether decisions are independent of the units of observations
+    coordinates: str  # coordinates of the features: "context" (as in the world), "canonical" or "none" (others)
 
     @abstractmethod
     def observe(
@@ -213,16 +213,17 @@ class Estimator(Stateful, ABC):
     uses_time: ClassVar[bool] = False
 
     def pass_rounds(self, rows: Ints, rounds: Ints, missing: Ints) -> Ints:
-        """Process `missing` (n,) rounds, at least one each, in which nothing is seen, after the rounds `rounds` (n,).
+        """Process `missing` (n,) rounds without an observation, which follow the rounds `rounds` (n,).
 
-        Returns the number (n,) of the last round passed. An estimator may count fewer rounds than are missing.
+        Each entry of `missing` is at least 1. Returns the number (n,) of the last round passed. An estimator may count
+        fewer rounds than are missing.
         """
         return rounds + missing
 
     def look_again(self, rows: Ints, observations: Floats, rounds: Ints, contexts: Floats | None) -> Floats:
-        """Process another observation of the same moment as the last one.
+        """Process an observation that was made at the same time as the last one.
 
-        Unless an estimator overrides the method, the observation counts as that of the next moment.
+        Unless an estimator overrides this method, the observation is treated as one of the next round.
         """
         return self.observe(rows, observations, rounds, not np.isnan(observations).any(), contexts)
 
@@ -272,24 +273,27 @@ class Estimator(Stateful, ABC):
         """Refit the models of `rows`, and give the learner the state that it would have under the new models."""
 
     def refit_now(self, row: int) -> None:
-        """Refit the model of stream `row`, whether a refit is due or not, as `Agent.refit` requests."""
+        """Refit the model of stream `row`, even if no refit is due. `Agent.refit` calls this method."""
 
     def is_refit_due(self, row: int) -> bool:
         return False
 
     def model(self, row: int) -> State:
-        """Return the result of the last refit of stream `row`: all arrays that do not follow from the history."""
+        """Return the result of the last refit of stream `row`.
+
+        It consists of the arrays that `accept` cannot compute from the history.
+        """
         return {}
 
     def accept(self, row: int, model: State) -> None:
-        """Continue stream `row` with a result of `model`, and fold the stored history again under this model.
+        """Continue stream `row` with a result of `model`, and process the stored history again with this model.
 
         The model may come from another process that has refitted a copy of the stream.
         """
 
 
 def observe_nothing(estimator: Estimator, rows: Ints, rounds: Ints, missing: Ints, observed: int) -> None:
-    """Let an estimator observe `missing` (n,) rounds after the rounds `rounds` (n,) without any of k entries."""
+    """Let an estimator process `missing` (n,) rounds after `rounds` (n,), with all `observed` entries missing."""
     for i in range(int(missing.max(initial=0))):
         part = missing > i
         nothing = np.full((int(part.sum()), observed), np.nan)
@@ -318,19 +322,20 @@ class Learner(Stateful, ABC):
     def score(self, rows: Ints, features: Floats) -> tuple[Floats, Floats]:
         """Predict the reward of every arm. Returns the predictions and their variances, both (n, K).
 
-        The predictions may be on another scale than the rewards, if it has the same order. `expected_rewards` converts
-        them.
+        The predictions may be on another scale than the rewards if larger predictions mean larger expected rewards.
+        `expected_rewards` converts them to rewards.
         """
 
     def predict(self, rows: Ints, features: Floats) -> tuple[Floats, Floats]:
         """Return the mean and the variance (n, K) of the prediction of every arm under one posterior.
 
-        They differ from those of `score` if the learner scores an arm by the more optimistic of several posteriors.
+        The results differ from those of `score` if the learner scores an arm by the most optimistic of several
+        posteriors.
         """
         return self.score(rows, features)
 
     def expected_rewards(self, choices: Choices) -> Floats:
-        """Return the expected rewards (n, K) of decisions, for the predictions of `score` that they contain."""
+        """Convert the predictions in `choices`, which `score` has made, to expected rewards (n, K)."""
         return choices.means
 
     def score_and_pick(
@@ -363,12 +368,12 @@ class Learner(Stateful, ABC):
         arms: Ints,
         rewards: Floats,
     ) -> None:
-        """Play n rounds of all streams, starting with round `rounds` (B,), as calls of the other methods would.
+        """Play n rounds of all streams, starting with round `rounds` (B,).
 
-        The result equals, bit for bit, that of calling `score_and_pick` and `learn` in every round. The features are
-        (B, n, p). The widths are (B, K), the same for all rounds, or (B, n, K). The arms and rewards are written into
-        `arms` and `rewards`, both (B, n). This method is optional: if a learner does not override it, the policy plays
-        round by round.
+        The result is the same, bit for bit, as if `score_and_pick` and `learn` were called in every round. The
+        features are (B, n, p). The widths are (B, K) if they are the same in all rounds, and (B, n, K) otherwise. The
+        arms and rewards are written into `arms` and `rewards`, both (B, n). This method is optional: if a learner does
+        not override it, the policy plays round by round.
         """
         raise _not_implemented(self, "play several rounds in one call")
 
@@ -440,7 +445,7 @@ class Link(NamedTuple):
     """The relation between the linear predictor of an arm and its expected reward, for clicks and counts."""
 
     mean: Callable[[Floats], Floats]  # from linear predictors to expected rewards, increasing
-    inverse: Callable[[Floats], Floats]  # from rewards to linear predictors, −inf below the range and inf above it
+    inverse: Callable[[Floats], Floats]  # from rewards to linear predictors; ±inf outside of the range of `mean`
 
 
 class Choices(NamedTuple):
@@ -458,12 +463,12 @@ class Choices(NamedTuple):
     reserved: Floats | None = None  # (n, K) the part of each propensity that guardrails determine, if there are any
     branches: Ints | None = None  # (n,) what made each decision (`guardrails.BRANCHES`), or −1 if this is not known
     penalties: Floats | None = None  # (n, K) the cost of each arm in units of reward, if there are costs
-    link: Link | None = None  # with penalties, if means and variances are those of linear predictors
-    numbers: Ints | None = None  # (n,) the result of `decisions`, if the rounds are others
+    link: Link | None = None  # set if there are penalties and `means` are those of linear predictors
+    numbers: Ints | None = None  # (n,) the numbers of the decisions, if they differ from `rounds`
 
     @property
     def decisions(self) -> Ints:
-        """The numbers (n,) of the decisions, from 1. They number the random draws."""
+        """The numbers (n,) of the decisions, from 1. The random draws depend on these numbers."""
         return self.rounds if self.numbers is None else self.numbers
 
 
@@ -518,7 +523,7 @@ class Chooser(ABC):
     def pick(self, choices: Choices, keys: Keys) -> None:
         """Write one available arm per row into `choices.arms`.
 
-        All random numbers are functions of the keys, the rounds and Purpose.CHOICE.
+        Every random number is a function of the keys, `choices.decisions` and Purpose.CHOICE.
         """
 
     @abstractmethod

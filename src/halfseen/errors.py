@@ -1,4 +1,4 @@
-"""The exceptions of the package and the functions that word their messages.
+"""The exceptions of the package and the functions that compose their messages.
 
 Every message is one line. It names the argument, what was expected and what was received.
 """
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 class HalfseenError(Exception):
     """Base class of all exceptions that halfseen raises on purpose.
 
-    A call that raises one leaves the object it was called on unchanged.
+    If a method raises such an exception, its object remains unchanged.
 
     Examples
     --------
@@ -37,7 +37,7 @@ class UnknownName(HalfseenError, KeyError):
 
 
 class DecisionError(HalfseenError):
-    """The decision of a reward is unknown, already rewarded or expired."""
+    """A reward was given for a decision that is unknown, already rewarded or expired."""
 
 
 class SaveFileError(HalfseenError):

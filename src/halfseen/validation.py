@@ -19,7 +19,7 @@ Ints = NDArray[np.int64]
 
 LIMIT = 1e100  # the largest absolute value allowed, so that sums of squares stay finite
 MAX_DIMENSIONS = 1_000  # of a model
-MAX_INTEGER = 2**53  # the largest option, so that products with small numbers fit into int64
+MAX_INTEGER = 2**53  # the largest integer option, so that products with small numbers fit into int64
 MAX_ELAPSED = 10**12  # steps between two rounds
 _FLOAT64, _ARRAY = np.dtype(np.float64), np.ndarray
 _NEVER_FRAMES = (np.ndarray, list, tuple, float, int)
@@ -161,7 +161,7 @@ def stack_for_streams(
 ) -> Floats:
     """Return an array (B, *shape) of numbers within ±limit.
 
-    `value` has this shape, or `shape` if it is the same for all B streams.
+    `value` has this shape or, if it is the same for all B streams, the shape `shape`.
     """
     try:
         array = np.asarray(value, dtype=np.float64)
@@ -236,7 +236,10 @@ def elapsed_steps(argument: str, value: object) -> int:
 
 
 def elapsed_series(argument: str, value: ArrayLike, length: int, per: str) -> Ints:
-    """Return the steps (n,) since the last round of `length` rounds or streams, from one number or one `per` row."""
+    """Return the numbers of steps since the last round as an array (length,).
+
+    `value` is one number per round or per stream, or one number for all. `per` is "round" or "stream".
+    """
     expected = f"whole numbers from 0 to {MAX_ELAPSED:,}, one per {per}"
     array = numbers(argument, value, expected)
     if array.ndim == 0:
@@ -331,11 +334,11 @@ def file_path(argument: str, value: object) -> Path:
 
 # ---------------------------------------------------------------------- bounds of options
 # An option of an agent is annotated with its bound, as in `restarts: Annotated[int, Integers(0, 10)]`. The catalogue
-# checks the bounds of all options. Values of another type, such as "auto", are left to the component to check.
+# checks the bounds of all options. The component itself checks values of another type, such as "auto".
 
 
 class Bound(Protocol):
-    """The values that an option may have. `str` describes them."""
+    """The values that an option may have. `str(bound)` describes them."""
 
     def check(self, argument: str, value: object) -> None:
         """Raise an error if the value is out of bounds."""
@@ -374,7 +377,7 @@ class Numbers(NamedTuple):
 class Arrays(NamedTuple):
     """Arrays of numbers within ±LIMIT whose last `axes` axes have at most `size` entries each.
 
-    Axes before these have one entry per stream.
+    If there are earlier axes, they have one entry per stream.
     """
 
     size: int
@@ -413,7 +416,7 @@ class Models(NamedTuple):
 
 
 class Words(NamedTuple):
-    """Some words."""
+    """The words that an option may have as its value."""
 
     words: tuple[str, ...]
 

@@ -1,4 +1,4 @@
-"""The names of databases: the path of an SQLite file, also as sqlite:///path, or postgresql://user@host/name."""
+"""A database is named by the path of an SQLite file, by sqlite:///path or by postgresql://user@host/name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def is_postgres(database: str) -> bool:
 
 
 def sqlite_path(database: str) -> Path | None:
-    """Return the path of the SQLite file that `database` names, or None if it is another URL."""
+    """Return the path of the SQLite file that `database` names, or None if `database` is another URL."""
     path = database.removeprefix(_SQLITE)
     return None if "://" in path else Path(path)
 

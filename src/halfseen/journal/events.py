@@ -77,13 +77,13 @@ class Decided(Struct, frozen=True, omit_defaults=True):
     expected: list[float | None]
     available: list[Arm] | None = None
     key: str | None = None
-    clock: int | None = None  # the time that the clock showed, if it was well before the time of the event
+    clock: int | None = None  # the time of the clock, if that was over a second before the time of the event
     branch: Branch | None = None  # what made the decision, None without guardrails
     costs: list[float] | None = None  # of the arms, None if the request had none
     elapsed: int = 1  # steps since the last observation or decision
     tick: int | None = None  # the time stamp in steps since 1970, if the stream has a step and has seen a time stamp
-    # Which propensities are not those with which the arm was chosen: all, or those of the arms that were not played.
-    # They are estimates, of decisions that were made elsewhere.
+    # Which propensities are estimates, because the decision was made elsewhere: all, or those of the arms that were not
+    # played.
     estimated: Literal["all", "others"] | None = None
 
 
@@ -98,9 +98,9 @@ class Observed(Struct, frozen=True, omit_defaults=True):
 class Rewarded(Struct, frozen=True):
     """A decision got a reward. `folded` says whether the agent has learnt from the reward.
 
-    `how` is "given" for a reward that came in time, "late" for a reward that came after the wait for it was over, and
-    "default" for the default reward, which is used if no reward came in time. A late reward that is folded replaces a
-    default reward that was folded.
+    `how` is "given" for a reward that came in time, "late" for a reward that came after the stream's reward wait, and
+    "default" for the default reward, which is used if no reward came in time. If the agent learns from a late reward,
+    the late reward replaces the default reward that the agent may have learnt before.
     """
 
     decision: str
@@ -169,12 +169,12 @@ class Event(Struct, frozen=True):
 
 
 def step_microseconds(step: float) -> int:
-    """Return a step in microseconds."""
+    """Convert a step from seconds to whole microseconds, at least 1."""
     return max(1, round(step * 1e6))
 
 
 def tick_at(time: int, step: int) -> int:
-    """Return a time in steps since 1970, rounded to the nearest integer. Both arguments are in microseconds."""
+    """Convert a time to steps since 1970, rounded to the nearest integer. Both arguments are in microseconds."""
     return (2 * time + step) // (2 * step)
 
 

@@ -39,9 +39,9 @@ class StreamRow(Struct):
     rewards: int
     created: int
     updated: int
-    identifying: int = 0  # the time until which a process has claimed the identification of its model
+    identifying: int = 0  # the time until which a process has claimed to identify the stream's model
     retired: bool = False
-    due: int = 0  # when the wait for the reward of its oldest open decision is over; 0 if there is no such wait
+    due: int = 0  # when the reward wait of its oldest open decision ends, or 0 if no decision waits
 
 
 class Token(Struct, frozen=True):
@@ -105,7 +105,7 @@ class Journal(ABC):
         """Raise JournalUnavailable unless the database answers. A lost connection is opened again."""
 
     def checkpoint(self) -> None:  # noqa: B027  (only SQLite needs it)
-        """Move committed changes to their final location, which a later commit would otherwise have to do."""
+        """Move committed changes to their final location. Otherwise a later commit would have to do this."""
 
     @abstractmethod
     def new_connection(self) -> Journal:
@@ -140,7 +140,7 @@ class Journal(ABC):
         return bool(inserted)
 
     def lock_streams(self, names: Iterable[str]) -> dict[str, StreamRow]:
-        """Lock these streams, as far as they exist, until the transaction ends, and return their rows by name."""
+        """Lock streams until the transaction ends, and return their rows by name. Unknown names are ignored."""
         return {row[1]: _to_stream_row(row) for row in self._lock(sorted(set(names)))}
 
     def stream(self, name: str) -> StreamRow | None:
@@ -209,7 +209,7 @@ class Journal(ABC):
             return []
         condition, values = self._is_among("id", decision_ids)
         found: list[Event] = []
-        # The conditions on `kind` are those of the indexes of the table.
+        # For each of these conditions on `kind` the table has an index.
         for kinds in ("kind = 'decided'", "kind IN ('rewarded', 'expired')"):
             sql = f"SELECT {_EVENT_COLUMNS} FROM events WHERE stream_id = ? AND {kinds} AND {condition} ORDER BY seq"
             found += [_to_event(row) for row in self._rows(sql, [stream_id, *values])]

@@ -1,8 +1,8 @@
 """The journal in an SQLite file. Every commit is synced to the disk, so a power failure loses no commit.
 
-SQLite goes on working on its open files after they have been moved, deleted or replaced. What it writes then is lost at
-the next start. So the device and inode of the files are compared with those at their paths whenever they are used, and
-no connection creates a file that was there before.
+If the files are moved, deleted or replaced while they are open, SQLite continues to use the old files. What it writes
+to them is lost at the next start. So whenever the journal is used, the device and inode of each open file are compared
+with those of the file at its path. Further connections to an open database never create its file again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from halfseen.journal.schema import MIGRATIONS, pending_migrations
 _TYPES = {"serial": "INTEGER PRIMARY KEY", "integer": "INTEGER", "bytes": "BLOB"}
 _MAX_PARAMETERS = 30_000  # SQLite allows 32,766
 _MAX_ROWS = 256  # per INSERT
-_CHECKPOINT_PAGES = 4_000  # size of the write-ahead log, 16 MB, at which a commit copies it into the file
+_CHECKPOINT_PAGES = 4_000  # 16 MB, the size of the write-ahead log at which a commit copies it into the database
 _SUFFIXES = ("-wal", "-shm")  # of the write-ahead log and its index
 _FileId = tuple[int, int]  # device and inode
 
@@ -39,12 +39,13 @@ def _insert_statement(rows: int) -> str:
 class SqliteJournal(Journal):
     """A journal in the file `path`, which is created if it does not exist.
 
-    With `files`, the journal is opened only if the database and the files beside it are these.
+    `files` are the expected devices and inodes of the database and the two files beside it. With other files, opening
+    fails.
     """
 
     def __init__(self, path: Path, *, lock_seconds: float, files: Sequence[_FileId | None] | None = None) -> None:
         self._path, self._lock_seconds = path, lock_seconds
-        absolute, target = path.absolute(), os.path.realpath(path)  # SQLite keeps the other files beside the target
+        absolute, target = path.absolute(), os.path.realpath(path)  # SQLite puts the other files beside the target
         self._names = [str(absolute), *(target + suffix for suffix in _SUFFIXES)]
         if files is None:
             self._create(target)
@@ -73,14 +74,15 @@ class SqliteJournal(Journal):
         except BaseException:
             self._connection.close()
             raise
-        # SQLite keeps all three files open from now on, and another process deletes none of them as long as it does.
+        # SQLite keeps all three files open from here on. As long as they are open, SQLite in another process does not
+        # delete them.
         self._open_files = [_file_id(name) for name in self._names]
         if self._open_files[: len(files)] != list(files):
             self.close()
             raise self._files_changed()
 
     def _create(self, path: str) -> None:
-        """Create the file if it does not exist. Only its owner may read it, as SQLite arranges for the other two."""
+        """Create the file if it does not exist, readable only by its owner. SQLite copies its mode to the other two."""
         try:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         except FileExistsError:
@@ -168,7 +170,7 @@ class SqliteJournal(Journal):
         return self._rows(f"SELECT {STREAM_COLUMNS} FROM streams WHERE {condition}", values)
 
     def _insert(self, rows: list[tuple[Any, ...]]) -> None:
-        """Insert many rows per statement, because other threads may run for long between two statements."""
+        """Insert many rows per statement, because other threads may delay this one between two statements."""
         with self._translated_errors():
             start, most = 0, _MAX_ROWS
             while start < len(rows):

@@ -45,12 +45,12 @@ _NEW_COLUMNS = {
     "elapsed",
     "tick",
     "estimated",
-}  # which files of earlier versions may not have
+}  # columns that may be absent in files of earlier versions
 _COLUMNS = {
     "seq", "round", "observation", "propensity", "propensities", "expected", "reward", "reward_seq", "folded",
     "costs", "elapsed", "tick", *_TIMES, *_TEXTS,
 }  # fmt: skip
-_SLICE_BYTES = 1 << 20  # of the rows that are converted to Python at a time
+_SLICE_BYTES = 1 << 20  # size of the rows that are converted to Python objects at a time
 _MAX_TEXT = 1_000  # characters of one cell
 _MAX_LINE = 1 << 26  # bytes of one event in NDJSON
 MAX_IMPORT_BYTES = 1 << 30  # after decompression
@@ -172,13 +172,13 @@ class ImportedEvent(NamedTuple):
 
 
 class StreamChecks(Protocol):
-    """Checks the events of one imported stream, which the journal itself does not understand."""
+    """Checks whether the events of one imported stream are possible. The journal itself cannot check this."""
 
     def check(self, event: Event) -> None:
         """Raise a HalfseenError unless `event` can follow the events that were checked before."""
 
     def finish(self, journal: Journal, row: StreamRow) -> None:
-        """Save what follows from the events, which are all written."""
+        """Save what follows from the events. This is called when all events have been written."""
 
 
 def read_events(path: Path, max_bytes: int = MAX_IMPORT_BYTES) -> Iterator[ImportedEvent]:
@@ -231,7 +231,7 @@ class _ParquetRow(Struct, frozen=True):
 
 
 def _read_parquet(path: Path, max_bytes: int) -> Iterator[ImportedEvent]:
-    """Yield the events of a Parquet file, in which rows have the order of the streams and of their decisions."""
+    """Yield the events of a Parquet file, whose rows are grouped by stream and, in a group, ordered by decision."""
     streams = _events_in_metadata(path)
     numbered = {stream: _has_numbered_arms(entries) for stream, entries in streams.items()}
     order = iter(streams)
@@ -259,7 +259,7 @@ def _read_parquet(path: Path, max_bytes: int) -> Iterator[ImportedEvent]:
 
 
 def _events_in_metadata(path: Path) -> dict[str, list[ImportedEvent]]:
-    """Return the events that are not decisions or last rewards, by stream."""
+    """Return the events that are neither decisions nor last rewards of decisions, by stream."""
     with _opened_parquet(path) as file:
         metadata = file.schema_arrow.metadata or {}
     if _OTHER_EVENTS not in metadata:
@@ -315,7 +315,7 @@ def _opened_parquet(path: Path) -> Iterator[Any]:
     try:
         schema = parquet.read_metadata(path).schema
         leaves = [schema.column(index) for index in range(len(schema.names))]
-        # Strings are read as dictionaries, because a long string that is stored once may occur in every row.
+        # Strings stay dictionary-encoded, because a long string that is stored only once may occur in every row.
         texts = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
         with parquet.ParquetFile(path, read_dictionary=texts) as file:
             yield file
@@ -353,9 +353,9 @@ def _parquet_rows(path: Path, max_bytes: int) -> Iterator[dict[str, Any]]:
 
 
 def _check_parquet_size(metadata: Any, max_bytes: int) -> None:
-    """Refuse a file that states a content of more than `max_bytes`, before anything is decompressed.
+    """Refuse a file that has more than `max_bytes` according to its metadata, before anything is decompressed.
 
-    Runs of equal values take no space in a file, so the values are counted too.
+    Runs of equal values take almost no space in a file, so a column counts as at least 8 bytes per value.
     """
     groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
     chunks = [group.column(index) for group in groups for index in range(group.num_columns)]
@@ -378,7 +378,7 @@ def _check_texts(name: str, column: Any) -> None:
 
 @contextmanager
 def _at(place: str) -> Iterator[None]:
-    """Begin the messages of errors in the body with the place of the event in the file."""
+    """Put `place`, which says where the event is in the file, before the messages of errors in the body."""
     try:
         yield
     except (JournalUnavailable, StreamExists):
@@ -390,7 +390,7 @@ def _at(place: str) -> Iterator[None]:
 def import_streams(
     journal: Journal, source: Iterable[ImportedEvent], open_stream: Callable[[str, events.Created], StreamChecks]
 ) -> dict[str, int]:
-    """Add the streams of an export to the journal and return the number of events of each.
+    """Add the streams of an export to the journal and return the number of events of each stream.
 
     `open_stream` is called with the name and the first event of each stream, and returns an object that checks the
     events. Either all streams are added or, if an event is invalid or a stream exists already, none. The events of a

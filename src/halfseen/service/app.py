@@ -1,4 +1,4 @@
-"""The application. Decisions and rewards have their own ASGI routes, and FastAPI serves all other routes."""
+"""The application. Decisions, rewards, observations and previews have plain ASGI routes. FastAPI serves the others."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class ServeOptions:
 
 
 def build_app(engine: Engine, authorizer: Authorizer, limits: Limits) -> ASGIApp:
-    """Return the application for an open engine. Decisions and rewards bypass FastAPI to save time."""
+    """Return the application for an open engine. The routes of routes/decisions.py bypass FastAPI to save time."""
     app = FastAPI(
         title="halfseen",
         version=_version(),

@@ -21,7 +21,7 @@ _ERROR_HEADERS = {
 async def read_body(scope: Scope, receive: Receive, max_bytes: int) -> bytes:
     """Read the body. Raise 413 as soon as the body is known to be longer than `max_bytes`.
 
-    Raise 400 if the connection ends before the body, because the part that has arrived may be valid JSON.
+    Raise 400 if the connection ends before the end of the body, even if the part that has arrived is valid JSON.
     """
     message = await receive()
     if message["type"] == "http.disconnect":

@@ -155,7 +155,7 @@ class Authorizer:
         prefix, _, rest = credentials.decode("latin-1").strip().partition("_")
         token_id, _, secret = rest.partition("_")
         token = self._tokens.get(token_id)
-        # The time taken must not reveal whether the token exists or how much of the secret is right.
+        # The time of the check must not reveal whether the token exists or how much of the secret is right.
         same = hmac.compare_digest(_digest(secret), token.sha256 if token else _NO_DIGEST)
         if token is None or not same or prefix != _PREFIX:
             raise _UnknownToken(
@@ -169,7 +169,7 @@ class Authorizer:
         return token
 
     def _take_from_bucket(self, token_id: str) -> None:
-        """Count a request against the rate limit with a token bucket, which holds the requests of one second."""
+        """Apply the rate limit to a request, with a bucket that holds as many requests as are allowed per second."""
         now, capacity = self._clock(), max(1.0, self._rate)
         left, since = self._buckets.get(token_id, (capacity, now))
         left = min(capacity, left + self._rate * max(0.0, now - since))

@@ -1,8 +1,8 @@
-"""uvicorn's HTTP protocol, changed so that heads of requests are limited and offers to upgrade are declined.
+"""uvicorn's HTTP protocol with two changes: it limits the size of request heads, and it declines offers to upgrade.
 
-uvicorn keeps the request line and the headers of a request in memory without a limit, before any token is checked. The
-protocol in this file ends a connection with 431 as soon as they are too large. The same limit holds for everything else
-that the parser reads without passing on a body, which includes the trailers of a chunked body.
+The head of a request is the request line and the headers. uvicorn keeps heads of any size in memory, before any token
+is checked. The protocol in this file ends a connection with 431 as soon as a head is too large. The same limit holds
+for everything else that is not part of a body, such as the trailers of a chunked body.
 
 Some clients, for example Java's HttpClient, offer `Upgrade: h2c` (HTTP/2 without TLS) with every request. uvicorn logs
 a warning and continues with HTTP/1.1, but its parser has stopped at the end of the headers, so the body of the request
@@ -19,13 +19,13 @@ from halfseen.service.errors import refusal
 
 MAX_HEAD_BYTES = 65_536  # bytes of the request line and the headers, or of the trailers
 _SLICE = 4_096  # bytes that the parser is fed at once, so that the size of an unfinished head is known
-_LINGER_SECONDS = 1.0  # for which a refused client may read the reply; closing at once would reset the connection
+_LINGER_SECONDS = 1.0  # time for a refused client to read the reply; closing at once would reset the connection
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """Refuses requests with large heads, and handles a request that offers another protocol as if it did not."""
+    """Refuses requests with large heads, and ignores the offer of a request to switch to another protocol."""
 
-    _head_bytes = 0  # fed to the parser since the last byte of a body or the end of the last head
+    _head_bytes = 0  # bytes fed to the parser since the last byte of a body or the end of the last head
     _too_large = False  # whether the connection is being closed because of a large head
     _upgrade_offered = False  # whether the current request offers another protocol
 
@@ -63,7 +63,7 @@ class HttpProtocol(HttpToolsProtocol):
     def _refuse(self) -> None:
         """Reply with 431 and close the connection. All further data is ignored.
 
-        If the reply would come before or into the reply to an earlier request, the connection is only closed.
+        If an earlier request has not been answered completely, the connection is closed without a reply.
         """
         self._too_large = True
         cycle = self.cycle
@@ -71,7 +71,7 @@ class HttpProtocol(HttpToolsProtocol):
             if self.pipeline or cycle.response_started or not cycle.more_body:
                 self.transport.close()
                 return
-            cycle.disconnected = True  # the head is a trailer of this request, which must not be executed
+            cycle.disconnected = True  # the trailers of this request are too large, so it must not be executed
             cycle.message_event.set()
         error = refusal("headers_too_large", f"headers: expected at most {MAX_HEAD_BYTES} bytes, got more")
         response = error_response(error, connection="close")
@@ -99,7 +99,7 @@ class HttpProtocol(HttpToolsProtocol):
         return b"\r\n".join([*lines, b"", b""])
 
     def on_headers_complete(self) -> None:
-        # The counter does not include the beginning of the head if it shares a slice with the end of a body.
+        # If a head begins in the same slice in which a body ends, the counter does not include its beginning.
         if self._head_bytes > MAX_HEAD_BYTES - _SLICE and self._head_size() > MAX_HEAD_BYTES:
             self._too_large = True
             return

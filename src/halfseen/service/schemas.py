@@ -30,8 +30,9 @@ _MAX_MICROSECONDS = 2**62  # the sum of this and the current time still fits int
 class GuardrailSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """The guardrails of a stream.
 
-    `floor` is the smallest propensity of an available arm. Of the other decisions, the share `holdback` is made
-    uniformly at random, and `control` is a pair of an arm and the share that plays this arm.
+    `floor` is the smallest propensity of an available arm. With K available arms, the floor makes a share K·`floor` of
+    the decisions. Of the other decisions, the share `holdback` is made uniformly at random. `control` is a pair: an
+    arm, and the share of these other decisions that play this arm.
     """
 
     floor: float = 0.0
@@ -48,8 +49,8 @@ class StreamSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     decision expires without a reward. A reward that is sent later is recorded. With late_rewards="fold" the agent also
     learns from this reward, which replaces the default reward.
 
-    `guardrails` are those that the stream begins with. `step` is the time in seconds in which the model moves the
-    context once; requests may then have a time stamp, which is rounded to the step.
+    `guardrails` are the guardrails at the start. `step` is the number of seconds between two rounds of the model. If it
+    is given, requests may have a time stamp, which is rounded to a whole number of steps.
     """
 
     name: str
@@ -76,7 +77,7 @@ class StreamSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def replaces_defaults(self) -> bool:
-        """Whether a late reward replaces the default reward in what the agent has learnt."""
+        """Whether a late reward replaces the default reward that the agent has learnt."""
         return self.late_rewards == "fold" and self.default_reward is not None
 
     @property
@@ -131,7 +132,10 @@ class StreamView(Struct, frozen=True, kw_only=True):
 
 
 class StreamList(Struct):
-    """A page of streams, sorted by name. `after` is the query parameter of the next page, or null on the last page."""
+    """A page of streams, sorted by name.
+
+    `after` is the value of the query parameter `after` for the next page, or null on the last page.
+    """
 
     streams: list[StreamView]
     after: str | None
@@ -141,12 +145,12 @@ class DecisionRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """A request for a decision.
 
     In the observation, null stands for a missing value. `available` lists the arms that may be chosen; null stands for
-    all arms. `key` is an idempotency key: repeating a request with the same key gets the same decision, and using the
-    key for another request is a conflict. `costs` are the costs of all arms, in the order of the stream's `arms` or by
-    name. A stream whose agent has a budget requires them.
+    all arms. `key` is an idempotency key: repeating a request with the same key returns the same decision, and using
+    the key for another request is a conflict. `costs` are the costs of all arms, in the order of the stream's `arms` or
+    by name. A stream whose agent has a budget requires `costs`.
 
-    `elapsed` is the number of steps since the last decision or observation, 1 by default. A stream with a `step`
-    computes it from `time`, a time stamp with a time zone in ISO 8601.
+    `elapsed` is the number of steps since the last decision or observation, 1 by default. For a stream with a `step`,
+    `time` can be sent instead: a time stamp with a time zone in ISO 8601, from which `elapsed` is computed.
     """
 
     observation: Observation
@@ -166,13 +170,13 @@ class ObservationRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ObservationReply(Struct, frozen=True):
-    """An observation that is on disk. `elapsed` is the number of steps since the one before it."""
+    """An observation that is on disk. `elapsed` is the number of steps since the last decision or observation."""
 
     elapsed: int
 
 
 class PreviewReply(Struct, frozen=True):
-    """The decision that the same request to `decisions` would get now. It is not made."""
+    """The decision that the same request to `decisions` would get now. No decision is made."""
 
     arm: Arm
     propensity: float
@@ -183,10 +187,10 @@ class PreviewReply(Struct, frozen=True):
 class ForecastReply(Struct, frozen=True):
     """Contexts and arm values of the next rounds, one entry per round ahead.
 
-    `context`, `context_lower` and `context_upper` (of the 90 % interval) have one number per coordinate, in the order
-    of `context_names`: the observed features in their units, then hidden coordinates, which have no unit. `expected`,
-    `std`, `lower`, `upper` (of the 90 % interval) and `best_arm_probability` have one number per arm, in the order of
-    `arms`. Numbers that are not finite are null.
+    `context`, `context_lower` and `context_upper` have one number per coordinate, in the order of `context_names`: the
+    observed features in their units, then hidden coordinates, which have no unit. `expected`, `std`, `lower`, `upper`
+    and `best_arm_probability` have one number per arm, in the order of `arms`. The lower and upper numbers are the ends
+    of 90 % intervals. Numbers that are not finite are null.
     """
 
     arms: list[Arm]
@@ -204,9 +208,9 @@ class ForecastReply(Struct, frozen=True):
 class DecisionReply(Struct, frozen=True):
     """A decision that is on disk.
 
-    The lists have one entry per arm, in the order of the stream's `arms`. `expected` has the expected rewards, null
-    where there is no finite number. `repeated` is true if an earlier request with this key made the decision. `branch`
-    says what made the decision, "chooser", "floor", "holdback" or "control"; it is there if guardrails are in force.
+    The lists have one entry per arm, in the order of the stream's `arms`. `expected` has the expected rewards, with
+    null for numbers that are not finite. `repeated` is true if an earlier request with this key made the decision. If
+    guardrails are in force, `branch` says what made the decision: "chooser", "floor", "holdback" or "control".
     """
 
     id: str
@@ -279,7 +283,7 @@ class ErrorReply(Struct):
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of the service. They can be set at its start. Requests that exceed a limit are refused."""
+    """The limits of the service, which can be set when it is started. Requests that exceed a limit are refused."""
 
     body_bytes: int = 1_048_576  # bytes of a request, except for an import
     import_bytes: int = 1_073_741_824
@@ -308,7 +312,7 @@ class EngineSettings:
     queue_rows: int = 10_000  # rows that may wait in the queue; more are refused with 503
     batch_rows: int = 2_000  # the most rows that share one commit
     max_loaded_bytes: int = 1 << 30  # memory of the loaded streams; beyond it, streams not used recently are unloaded
-    # The number of events between two snapshots of a stream, unless half the number of its open decisions is larger.
+    # The number of events between two snapshots of a stream. If half its open decisions are more, that number is used.
     snapshot_every: int = 5_000
     limits: Limits = Limits()
     identify: bool = True  # whether models are identified, in a separate process

@@ -176,9 +176,9 @@ def _create_worker_app(options: ServeOptions) -> ASGIApp:
 
 
 def end_with_supervisor() -> None:
-    """Make this worker end as at SIGTERM when its supervisor ends, even by SIGKILL.
+    """Make this worker end when its supervisor ends, even if the supervisor is killed.
 
-    Otherwise it would keep the port, and nobody could stop it or start it again.
+    The worker ends as at SIGTERM. Otherwise it would keep the port, and nothing would end or restart it.
     """
     supervisor = multiprocessing.parent_process()
     assert supervisor is not None
@@ -207,7 +207,7 @@ class Workers(Multiprocess):
 
     def run(self) -> None:
         """Run until SIGTERM or SIGINT. Raise an error if a worker cannot be started again."""
-        # Python would look for modules in the working directory before the worker gets the path of this process.
+        # Python would look for modules in the working directory before the worker gets the `sys.path` of this process.
         os.environ["PYTHONSAFEPATH"] = "1"
         with _shared_metrics():
             super().run()
@@ -267,7 +267,7 @@ class Workers(Multiprocess):
 
 @contextlib.contextmanager
 def _shared_metrics() -> Iterator[None]:
-    """Make new processes store their metrics in a shared folder, so that each can sum those of all processes."""
+    """Make new processes store their metrics in a shared folder, so that each process can sum all of them."""
     try:
         folder = tempfile.mkdtemp(prefix="halfseen-metrics-")
     except OSError as error:

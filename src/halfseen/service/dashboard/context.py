@@ -18,9 +18,9 @@ from halfseen.models.linear_gaussian import LinearGaussianModel
 class ContextFilter:
     """A filter for the coordinates of the context.
 
-    `filter` takes observations (n, k), the index of one of the `coordinates` and, if not all of them are 1, the steps
-    (n,) between observations. It returns the means (n,) and standard deviations (n,) of this coordinate. If the agent
-    has no Gaussian belief, `filter` is None and `why` gives the reason.
+    `filter` takes observations (n, k), the index of one of the `coordinates` and, optionally, the number of steps (n,)
+    before each observation (by default 1). It returns the means (n,) and standard deviations (n,) of this coordinate.
+    If the agent has no Gaussian belief, `filter` is None and `why` gives the reason.
     """
 
     coordinates: tuple[str, ...] = ()

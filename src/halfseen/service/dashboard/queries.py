@@ -44,7 +44,10 @@ class StreamSummary(Struct, frozen=True):
 
 
 class Overview(Struct, frozen=True):
-    """A page of streams, sorted by name. `after` is the query parameter of the next page, or null on the last page."""
+    """A page of streams, sorted by name.
+
+    `after` is the value of the query parameter `after` for the next page, or null on the last page.
+    """
 
     now: float
     streams: list[StreamSummary]
@@ -123,7 +126,7 @@ class DashboardQueries:
             )
 
     async def _catch_up(self, cached: _CachedStream, view: StreamView) -> None:
-        """Fold the new events into the window, or read a new window if there are more events than a window holds."""
+        """Add the new events to the window, or read a new window if there are more events than a window holds."""
         maximum, window = max_events(view), cached.window
         if window is None or not 0 <= view.version - window.version <= maximum or cached.created != view.created:
             last_events = await self._events(view.name, max(0, view.version - maximum), view.version)

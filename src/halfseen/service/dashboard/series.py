@@ -27,9 +27,9 @@ from halfseen.statistics.confidence_intervals import CONFIDENCE
 from halfseen.statistics.distributions import normal_quantile
 
 MAX_POINTS = 1_000
-MAX_ARMS = 12  # drawn separately; all other arms are drawn as one
-MAX_FORECAST_ARMS = 6  # whose values are drawn with intervals
-AHEAD = 20  # rounds of the forecast
+MAX_ARMS = 12  # arms that are drawn separately; all other arms are drawn as one
+MAX_FORECAST_ARMS = 6  # arms whose values are drawn with intervals
+AHEAD = 20  # rounds that are forecast
 MAX_LISTED = 20  # decisions in the list of those that have waited longest for a reward
 _AGES = ((1, "under 1 s"), (10, "1–10 s"), (60, "10–60 s"), (600, "1–10 min"), (3_600, "10–60 min"), (86_400, "1–24 h"))
 _OLDEST = "over 24 h"
@@ -54,14 +54,14 @@ class UniformPolicySeries(Struct, frozen=True):
     ips: IntervalSeries = IntervalSeries()
     snips: IntervalSeries = IntervalSeries()
     dr: IntervalSeries = IntervalSeries()  # with the agent's expected rewards as the reward model
-    uncovered: float | None = None  # share of the uniform policy's choices with propensity 0 in the log
+    uncovered: float | None = None  # share of the uniform policy's choices whose propensity in the log is 0
     effective: float = 0.0  # effective sample size
     told: bool = False  # whether the estimates are reliable
     note: str | None = None  # why the estimates are not reliable, or what they assume
 
 
 class RewardSeries(Struct, frozen=True):
-    """Mean rewards up to `round`: `mean` since the start of the window, `recent` over the last `span` decisions."""
+    """Mean rewards up to `round`: `mean` since the start of the window, `recent` over the last `span` rewards."""
 
     round: list[int]
     time: list[float]  # seconds since 1970
@@ -93,10 +93,10 @@ class ContextSeries(Struct, frozen=True):
 
 
 class ForecastSeries(Struct, frozen=True):
-    """Arm values and one coordinate of the context ahead. If the agent cannot forecast, `why` gives the reason.
+    """Forecasts of arm values and of one coordinate of the context. If there are none, `why` gives the reason.
 
-    The arms that are most likely to be the best are first, and `others` is the number of those that are left out. The
-    intervals are 90 % intervals.
+    The series contain the arms that are most likely to be the best, the most likely first. `others` is the number of
+    arms that are left out. The intervals are 90 % intervals.
     """
 
     ahead: list[int]
@@ -175,7 +175,7 @@ def stream_series(
 ) -> StreamSeries:
     """Compute the data of all charts, with at most `points` points per chart. `now` is in microseconds.
 
-    `forecast` is the reason if the agent cannot forecast. `features` are the names of the observed features, if any.
+    If the agent cannot forecast, `forecast` is the reason. `features` are the names of the observed features, if any.
     """
     decisions = list(window.decisions.values())
     summary = WindowSummary(
@@ -272,7 +272,7 @@ def _uniform_policy(
 
 
 def arm_shares(decisions: Sequence[WindowDecision], arms: Sequence[Arm], points: int) -> ArmShareSeries:
-    """Compute the share of each of the arms played most, and of all other arms together."""
+    """Compute the shares of the most played arms, and the share of all other arms together."""
     ends = block_ends(len(decisions), min(points, 60), min_length=20)
     played = np.array([one.arm for one in decisions], dtype=np.int64)
     counts = np.bincount(played, minlength=len(arms))
@@ -302,7 +302,7 @@ def context_series(
     at = min(max(0, coordinate), len(context.coordinates) - 1)
     most = max(100, _MAX_COVARIANCES // len(context.coordinates) ** 2)
     decisions = decisions[-(points + _WARM_UP) :]
-    rows = np.cumsum([1 + len(one.observed_before) for one in reversed(decisions)])  # with those between decisions
+    rows = np.cumsum([1 + len(one.observed_before) for one in reversed(decisions)])  # with observations in between
     decisions = decisions[-max(1, int(np.searchsorted(rows, most, side="right"))) :]
     series = [row for one in decisions for row in (*one.observed_before, (one.observation, one.elapsed))]
     ends = np.cumsum([1 + len(one.observed_before) for one in decisions]) - 1

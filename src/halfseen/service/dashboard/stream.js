@@ -7,7 +7,7 @@ import { ago, count, dateTime, duration, make, makeNote, number, percent, setNot
 
 const POINTS = 300;
 const MAX_SAMPLES = 300;
-const DASHES = ["solid", "dash", "dot", "dashdot", "longdash", "solid"]; // of the arms of a forecast
+const DASHES = ["solid", "dash", "dot", "dashdot", "longdash", "solid"]; // line styles of the arms in a forecast
 
 export function streamPage(name) {
   const path = `/v1/streams/${encodeURIComponent(name)}`;

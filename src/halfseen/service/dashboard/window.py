@@ -1,4 +1,4 @@
-"""A window of the most recent decisions of a stream, folded from its events, for the charts of the dashboard."""
+"""A window of the most recent decisions of a stream, computed from its events, for the charts of the dashboard."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class WindowDecision:
     propensities: Floats  # (K,)
     expected: Floats  # (K,), expected rewards of the possible arms, NaN if the agent had no finite estimate
     observation: Floats  # (k,), NaN for missing values
-    elapsed: int = 1  # steps since the observation or decision before
-    observed_before: tuple[tuple[Floats, int], ...] = ()  # observations since the decision before, with their steps
+    elapsed: int = 1  # steps since the previous observation or decision
+    observed_before: tuple[tuple[Floats, int], ...] = ()  # observations since the previous decision, with their steps
     estimated: str | None = None  # which propensities were estimated, "all" or "others", as in the journal
     reward: float | None = None
     reward_time: int | None = None
@@ -52,9 +52,9 @@ class DecisionWindow:
     """The most recent decisions of a stream by id, oldest first, up to event number `version`."""
 
     def __init__(self, view: StreamView, last_events: Sequence[Event] = ()) -> None:
-        """Fold `last_events`, which end at the version of `view`.
+        """Apply `last_events`, the last of which is event number `view.version`.
 
-        The arms that were active before these events follow from `view` and the events.
+        `view` gives the arms that are active after these events. Both determine the arms that were active before.
         """
         self.arms: list[Arm] = list(view.arms)
         self._active = set(view.active)

@@ -24,7 +24,7 @@ _IDLE_TURNS = 3  # iterations of the event loop without new operations, after wh
 
 
 class CommitQueue:
-    """A queue of operations, each with a future that has its results once they are on disk.
+    """A queue of operations. The future of each operation gets its results once its events are on disk.
 
     All operations are run in `thread`, which is the only thread that uses the store.
     """
@@ -38,7 +38,7 @@ class CommitQueue:
         self.available = True  # whether the database answered last time
         self._unavailable_since = 0.0
         self.stalled = False  # whether the current batch takes too long, for example because the disk is slow
-        # Set when a stream needs a model, and once before that to start the identification process.
+        # Set when a stream needs a model, and once earlier, so that the identification process is started in advance.
         self.refit_wanted = asyncio.Event()
         self._identification_announced = False
 

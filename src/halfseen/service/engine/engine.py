@@ -1,6 +1,6 @@
 """The engine serves many callers with one journal. A caller gets its reply when its events are on disk.
 
-The commit queue passes all waiting operations to one thread. This thread locks their streams, folds the events that
+The commit queue passes all waiting operations to one thread. This thread locks their streams, applies the events that
 other processes have added, runs the operations and commits. New operations wait in the queue for the next batch.
 """
 
@@ -54,7 +54,7 @@ T = TypeVar("T")
 _SWEEP_STREAMS = 200  # streams with overdue decisions that share one transaction
 _TIDY_SECONDS = 0.25
 _GAUGE_SECONDS = 0.25
-_RESTART_SECONDS = 1.0  # between the end of the identification process and a new one; doubles with every failure
+_RESTART_SECONDS = 1.0  # before the identification process is started again; doubled with every failure
 _FAILURES_TO_DEGRADE = 3  # failed identifications in a row after which the service says that it is degraded
 _LOG = logging.getLogger("halfseen.service")
 
@@ -66,7 +66,7 @@ class Engine:
         self._store, self._reader, self._settings, self.metrics = store, reader, settings, metrics
         self._store_thread = ThreadPoolExecutor(1, "halfseen-store")
         self._reader_thread = ThreadPoolExecutor(1, "halfseen-reader")
-        self._build_thread = ThreadPoolExecutor(1, "halfseen-build")  # one, so that the memory for trials is limited
+        self._build_thread = ThreadPoolExecutor(1, "halfseen-build")  # one thread, to limit the memory of new agents
         self._queue = CommitQueue(store, self._store_thread, settings, metrics)
         self._identification = IdentificationProcess() if settings.identify else None
         self._identification_failures = 0  # since the last success
@@ -156,7 +156,7 @@ class Engine:
         return await self._change(name, StreamTransaction.retire)
 
     async def add_arm(self, name: str, arm: Arm | None = None) -> StreamView:
-        """Add an arm with a new name, or with the next number if arms are numbers. Adding it twice changes nothing."""
+        """Add an arm, with the next number if `arm` is None. If `arm` exists already, nothing changes."""
         return await self._change(name, partial(StreamTransaction.add_arm, arm=arm, limits=self._settings.limits))
 
     async def retire_arm(self, name: str, arm: Arm) -> StreamView:
@@ -206,7 +206,7 @@ class Engine:
         return await self._read(lambda reader: reader.events(find_row(reader, name).id, after, limit))
 
     async def snapshot(self, name: str) -> None:
-        """Save the state of a stream, so that loading it does not have to fold earlier events."""
+        """Save the state of a stream, so that loading it does not have to replay earlier events."""
         stream_id, version, state = await self._on_store_thread(lambda: self._store.copy_state(name))
         snapshot = await asyncio.to_thread(compress_snapshot, state)
         await self._on_store_thread(lambda: self._store.save_snapshot(name, stream_id, version, snapshot))
@@ -310,7 +310,7 @@ class Engine:
                 self._report("sweep", error)
 
     async def _tidy(self) -> None:
-        """Let the database do its housekeeping in the background, while there are new commits."""
+        """Run a checkpoint of the database in the background after new commits."""
         seen = 0
         while True:
             await asyncio.sleep(_TIDY_SECONDS)
@@ -333,7 +333,7 @@ class Engine:
                         model = await asyncio.to_thread(process.identify, task.agent, self._settings.identify_seconds)
                     except IdentificationFailed as failure:
                         self._note_failed_identification(task.name, failure)
-                        if failure.process_ended:  # otherwise the stream gets no model before its next event
+                        if failure.process_ended:  # other failures: no new attempt before the next event
                             await asyncio.sleep(_RESTART_SECONDS * 2 ** min(self._identification_failures - 1, 5))
                             await self._on_store_thread(partial(self._store.release_claim, task.name))
                         continue

@@ -75,7 +75,7 @@ class IdentificationProcess:
         return exit_reason(self._process.returncode)
 
     def start(self) -> None:
-        """Start the process early, because a stream decides at random until its first model is identified."""
+        """Start the process early, because a stream decides at random until its agent is first refitted."""
         with contextlib.suppress(OSError, EOFError):
             self._ensure_running()
 

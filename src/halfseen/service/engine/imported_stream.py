@@ -1,4 +1,4 @@
-"""The checks of imported streams. What a service could not have recorded itself is refused."""
+"""Checks of imported streams. An event that no service could have recorded is refused."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from halfseen.service.engine.transaction import StreamCreation, is_valid_key
 from halfseen.service.schemas import MAX_KEY_LENGTH, Arm, Limits, StreamSpec
 from halfseen.validation import LIMIT, elapsed_steps
 
-_TOLERANCE = 1e-3  # of the sum of the propensities
-_MAX_STAMP = MAX_TIME // 1000 << 12  # of the id of a decision, so that later ids have the same number of digits
+_TOLERANCE = 1e-3  # largest error of propensities, and of their sum
+_MAX_STAMP = MAX_TIME // 1000 << 12  # of a decision id; ids after it still have the same number of digits
 
 
 class Importer:
@@ -49,13 +49,13 @@ class _PastDecision(NamedTuple):
 
 
 class ImportedStream:
-    """Checks the events of one imported stream and folds them, in order."""
+    """Checks the events of one imported stream and applies them, in order."""
 
     def __init__(self, name: str, created: events.Created, limits: Limits, skipped_models: dict[str, int]) -> None:
         self._name, self._limits, self._skipped_models = name, limits, skipped_models
         try:
             spec = msgspec.convert(created.spec | {"name": name}, StreamSpec)
-            msgspec.json.decode(msgspec.json.encode(spec), type=StreamSpec)  # the database will return this
+            msgspec.json.decode(msgspec.json.encode(spec), type=StreamSpec)  # as the database will return it
         except msgspec.ValidationError as error:
             raise JournalError(f"spec.{explain(error)}") from None
         except (msgspec.MsgspecError, RecursionError, OverflowError) as error:
@@ -69,7 +69,7 @@ class ImportedStream:
         self._keys: set[str] = set()
 
     def check(self, event: Event) -> None:
-        """Check the next event and fold it."""
+        """Check the next event and apply it."""
         content, first = event.content, self._stream.version == 0
         if isinstance(content, events.Created) != first:
             raise invalid("kind", "'created' for the first event only", f"'{event.kind}'")
@@ -106,7 +106,7 @@ class ImportedStream:
             raise JournalError(f"The agent cannot replay the event ({type(error).__name__}: {error}).") from None
 
     def finish(self, journal: Journal, row: StreamRow) -> None:
-        """Save a snapshot, so that the stream need not be folded again."""
+        """Save a snapshot, so that loading the stream later need not replay its events."""
         if self._stream.skipped_models:
             self._skipped_models[self._name] = self._stream.skipped_models
         journal.save_snapshot(row.id, self._stream.version, compress_snapshot(self._stream.to_bytes()))
@@ -162,7 +162,7 @@ class ImportedStream:
         return tuple(available)
 
     def _check_affordable(self, decided: events.Decided, available: tuple[Arm, ...]) -> tuple[Arm, ...]:
-        """Check the costs, and return the available arms that the budget of the stream pays for."""
+        """Check the costs, and return the available arms that the stream's budget allows."""
         agent = self._stream.agent
         policy, arms = agent.policy, agent.arms
         costs = policy.check_costs(decided.costs, 1, arms)
@@ -173,7 +173,7 @@ class ImportedStream:
         return tuple(arm for arm, can_be_chosen in zip(arms, affordable, strict=True) if can_be_chosen)
 
     def _check_guardrails(self, decided: events.Decided, allowed: tuple[Arm, ...]) -> None:
-        """Check that the guardrails in force can have made the decision."""
+        """Check that the decision is possible with the guardrails in force."""
         policy, arms = self._stream.agent.policy, self._stream.agent.arms
         guardrails = policy.guardrails if policy.guarded else None
         if guardrails is None:

@@ -42,9 +42,9 @@ class OpenDecision(NamedTuple):
 
 
 def agent_options(spec: StreamSpec) -> dict[str, Any]:
-    """Return the options of the agent of a stream, with the model as an object. They are within their bounds.
+    """Check the options of a stream's agent and return them. A model is returned as a LinearGaussianModel.
 
-    The agent never identifies a model during a decision, because the engine does that.
+    The agent never identifies a model during a decision, because the engine identifies models in a separate process.
     """
     entry = component_entry(spec.agent)
     if entry.reveals_context:
@@ -116,11 +116,11 @@ class LoadedStream:
         self.retired = False
         self.tick: int | None = None  # the last time stamp in steps, if there was one
         self.model_seq = 0  # number of the event in which the last model was accepted
-        self.skipped_models = 0  # accepted models in the events folded so far that this version cannot use
+        self.skipped_models = 0  # models accepted in earlier events that this version of the package cannot use
         # By id, oldest first. A dict would pass over all deleted keys to find the oldest key.
         self.open_decisions: OrderedDict[str, OpenDecision] = OrderedDict()
         self.snapshot_version = 0
-        # With a reward wait every open decision has to be expired, even if the agent no longer remembers it.
+        # If there is a reward wait, every open decision must expire, even if the agent no longer remembers it.
         no_wait = spec.reward_wait is None
         self._max_open = max_pending(spec.options) if no_wait else math.inf
         self._array_bytes, self._size_stale_at = 0, 0  # the size is computed again from version `_size_stale_at` on
@@ -141,7 +141,7 @@ class LoadedStream:
 
     @property
     def arms(self) -> list[tuple[Arm, bool]]:
-        """Pairs of an arm of the stream and whether the arm is active."""
+        """Pairs: an arm of the stream, and whether the arm is active."""
         return [(arm, bool(active)) for arm, active in zip(self.agent.arms, self.agent.policy.active[0], strict=True)]
 
     def fold(self, next_events: Iterable[Event]) -> None:
@@ -223,7 +223,7 @@ class LoadedStream:
             self.retired = True
 
     def _set_clock_back(self, clock: int) -> None:
-        """Let decisions that were made while the clock was ahead wait from the new time on."""
+        """Let the reward wait of decisions that were made while the clock was ahead begin at `clock`."""
         for decision_id in reversed(self.open_decisions):
             if self.open_decisions[decision_id].waiting_since <= clock:
                 break
@@ -284,7 +284,7 @@ def read_spec(row: StreamRow) -> StreamSpec:
 
 
 def fold_stream(journal: Journal, row: StreamRow) -> LoadedStream:
-    """Fold a stream from its first event, without a snapshot."""
+    """Replay a stream from its first event, without a snapshot."""
     stream = LoadedStream(read_spec(row))
     stream.fold(journal.all_events(row.id))
     return stream

@@ -22,11 +22,11 @@ from halfseen.service.schemas import EngineSettings
 
 T = TypeVar("T")
 _LOG = logging.getLogger("halfseen.service")
-_CLAIM = 60_000_000  # microseconds that a process has to identify a model before another may try
+_CLAIM = 60_000_000  # microseconds that a process has to identify a model before another process may try
 _CLAIM_CHECK = 5_000_000  # microseconds between two checks whether another process still holds its claim
 _MAX_OVERDUE = 2_000  # streams that one sweep handles
 _MAX_EXPIRED = 2_000  # decisions that one transaction expires, so that other requests do not wait too long
-_MIN_SNAPSHOT_EVENTS = 50  # since the last snapshot; folding fewer events takes no longer than saving
+_MIN_SNAPSHOT_EVENTS = 50  # since the last snapshot; replaying fewer events takes no longer than saving a snapshot
 
 
 class IdentificationTask(NamedTuple):
@@ -177,7 +177,7 @@ class StreamStore:
         row = find_row(self._journal, name)
         try:
             stream = self._up_to_date(row)
-        except BaseException:  # only some of the events may have been folded
+        except BaseException:  # only some of the events may have been applied
             self._unload(name)
             raise
         self._mark_used(name, stream)
@@ -288,7 +288,7 @@ class StreamStore:
         return None
 
     def release_claim(self, name: str) -> None:
-        """Undo `claim_identification`, so that the stream needs a model again."""
+        """Undo `claim_identification`, so that the stream can be claimed again."""
         row, _ = self._find(name)
         self.in_transaction(partial(Journal.claim_identification, stream_id=row.id, now=_now() + _CLAIM, until=0))
         self.refit_due.setdefault(name)

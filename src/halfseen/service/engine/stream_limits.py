@@ -14,7 +14,7 @@ _MAX_NAME_LENGTH = 100  # of an arm or a feature
 def check_stream(spec: StreamSpec, limits: Limits, arms: int | None = None) -> None:
     """Raise 413 or 422 if a stream with this specification and `arms` arms would exceed a limit.
 
-    `arms` is the number of arms that the stream has now or would have, and by default that of the specification.
+    By default, `arms` is the number of arms in the specification.
     """
     observed = spec.observed if isinstance(spec.observed, int) else len(spec.observed)
     count = arms if arms is not None else spec.arms if isinstance(spec.arms, int) else len(spec.arms)

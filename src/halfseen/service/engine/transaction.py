@@ -45,7 +45,7 @@ from halfseen.validation import LIMIT, elapsed_steps
 _NUMBERS = {int, float, type(None)}
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _MAX_NAMED_ARMS = 20  # in a message
-_CLOCK_TOLERANCE = 1_000_000  # microseconds by which a clock may be behind the last event before this is recorded
+_CLOCK_TOLERANCE = 1_000_000  # microseconds; a clock that is further than this behind the last event is recorded
 
 
 class DecisionOutcome(NamedTuple):
@@ -64,7 +64,7 @@ class Passed(NamedTuple):
 
 
 class UnrecordedDecision:
-    """A decision that is made but not recorded. Recording computes the propensities of many decisions at once."""
+    """A decision that is not recorded yet. Recording computes the propensities of many decisions at once."""
 
     __slots__ = ("decision", "observation", "passed", "reply", "request")
     reply: DecisionReply
@@ -93,12 +93,12 @@ class StreamTransaction:
         self._unrecorded: list[UnrecordedDecision] = []
         self._unrecorded_keys: set[str] = set()
         self._features, self._observed = stream.spec.features, stream.agent.policy.streams.observed
-        # `now` is the clock. `self.now` never goes back, so waits would end late if the clock had been ahead.
+        # `now` is the time of the clock. Waits do not use `self.now`, which is ahead of a clock that was set back.
         self._overdue_since = None if stream.spec.reward_wait_us is None else now - stream.spec.reward_wait_us
         self.expired = self._expire_overdue(max_expired)
 
     def find_decisions(self, keys: Iterable[str | None], decision_ids: Iterable[str]) -> None:
-        """Read the decisions with these idempotency keys, and the outcomes of these decisions if they are not open."""
+        """Read the decisions with these idempotency keys, and the outcomes of `decision_ids` that are not open."""
         valid = [key for key in keys if key is not None and is_valid_key(key)]
         for event in self._journal.decisions_with_keys(self.row.id, valid):
             if isinstance(event.content, events.Decided) and event.key is not None and event.id is not None:
@@ -229,7 +229,7 @@ class StreamTransaction:
             raise refusal("invalid", str(error)) from None
 
     def _check_same_request(self, request: DecisionRequest, made: events.Decided) -> None:
-        """Raise a conflict unless the request is the one that made the decision. The order of arms does not matter."""
+        """Raise a conflict unless the decision `made` came from an equal request. The order of arms does not matter."""
         recorded = np.array(made.observation, dtype=np.float64)  # None becomes NaN
         if not np.array_equal(self._observation(request.observation), recorded, equal_nan=True):
             other = "another observation"
@@ -429,7 +429,7 @@ class StreamTransaction:
     def accept_model(self, model: bytes, seen: int, after: int) -> bool:
         """Accept a model that was identified from the events up to number `seen`.
 
-        Return False if the stream has accepted another model after event number `after`.
+        Return False if the stream is retired or has accepted another model after event number `after`.
         """
         if self.stream.model_seq != after or self.stream.retired:
             return False

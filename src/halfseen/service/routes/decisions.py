@@ -40,7 +40,7 @@ _LOG = logging.getLogger("halfseen.service")
 
 
 def decision_app(engine: Engine, authorizer: Authorizer, limits: Limits, other_routes: ASGIApp) -> ASGIApp:
-    """Return an ASGI application for decisions and rewards. It passes all other requests to `other_routes`."""
+    """Return an ASGI application for the routes of this module. It passes all other requests to `other_routes`."""
     metrics = engine.metrics
 
     async def decide_all(name: str, body: bytes) -> object:
