@@ -1,6 +1,5 @@
 """Agents of one's own in the catalogue: names, triples, and where they can be used."""
 
-
 import numpy as np
 import pytest
 from own_agents import EpsilonGreedy, Ewma

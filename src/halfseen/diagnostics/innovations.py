@@ -91,8 +91,9 @@ def nis_degrees_of_freedom(white: Floats) -> float:
     squares, counts = np.nansum(white**2, axis=1), (~np.isnan(white)).sum(axis=1)
     total, entries = float(squares.sum()), int(counts.sum())
     deviations = squares - total / entries * counts
-    variance = (len(deviations) * hac_mean(deviations).standard_error) ** 2
-    return min(float(entries), 2.0 * total**2 / variance) if variance > 0.0 else float(entries)
+    spread = len(deviations) * hac_mean(deviations).standard_error
+    freedom = 2.0 * np.square(total / spread) if spread > 0.0 else np.inf  # `total` squared could overflow
+    return min(float(entries), float(freedom))
 
 
 class BiasTest(NamedTuple):
