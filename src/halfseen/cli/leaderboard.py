@@ -20,7 +20,7 @@ def leaderboard(
     agents: Annotated[list[str] | None, typer.Option(help=AGENTS_HELP, show_default="all agents")] = None,
     worlds: Annotated[
         list[str] | None,
-        typer.Option(help="Worlds, separated by commas, such as orbit,switch:at=500.", show_default="ten worlds"),
+        typer.Option(help="Worlds, separated by commas, such as orbit,switch:at=500.", show_default="twelve worlds"),
     ] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Number of rounds.")] = 3_000,
     seeds: Annotated[int, typer.Option(min=1, help="Number of replications.")] = 50,
