@@ -731,10 +731,10 @@ class Agent:
         floor : float, default 0
             f, the smallest propensity of an available arm. At most 1/K.
         holdback : float, default 0
-            h. Of the decisions that the floor does not make, the share h is made uniformly at random.
+            h, the share of decisions made uniformly at random, among those that are not due to the floor.
         control : pair of an arm and a float, optional
-            An active arm and s. Of the decisions that the floor does not make, the share s plays this arm. The arm
-            cannot be retired while it is the control arm, and must be available in every round.
+            An active arm and s, the share of decisions that always play this arm, among those that are not due to the
+            floor. The arm cannot be retired while it is the control arm, and must be available in every round.
 
         Raises
         ------

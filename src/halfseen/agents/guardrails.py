@@ -18,7 +18,7 @@ from halfseen.statistics.running_moments import add_rewards, check_moments, repl
 
 OPTIONS = ("floor", "holdback", "control")  # options of every agent
 Branch = Literal["chooser", "floor", "holdback", "control"]
-BRANCHES: tuple[Branch, ...] = get_args(Branch)  # a mark is an index of this; −1 is no mark
+BRANCHES: tuple[Branch, ...] = get_args(Branch)  # a decision is marked with an index, or with −1
 CHOOSER, FLOOR, HOLDBACK, CONTROL = range(4)
 ENOUGH_REWARDS = 20  # a finding compares two branches only if each has at least this many rewards
 
@@ -41,9 +41,9 @@ class Guardrails:
     floor : float
         f, the smallest propensity of an available arm, from 0 to 1/K.
     holdback : float
-        h. Of the decisions that the floor does not make, the share h is made uniformly at random.
+        h, the share of decisions made uniformly at random, among those that are not due to the floor.
     control : pair of an arm and a float, optional
-        The control arm and s. Of the decisions that the floor does not make, the share s plays the control arm.
+        The control arm and s, the share of decisions that always play it, among those that are not due to the floor.
 
     Examples
     --------

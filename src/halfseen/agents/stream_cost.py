@@ -45,7 +45,7 @@ class StreamCost(NamedTuple):
 
     agent_bytes: float  # the agent with full histories
     pending_bytes: float  # `max_pending` decisions that wait for their rewards
-    decision_operations: float  # the most expensive round, in which a model is accepted
+    decision_operations: float  # the most expensive round, including the work of accepting a model
     identification_operations: float  # the most expensive identification
 
 

@@ -35,7 +35,7 @@ def run_app(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         code = 130
     except Exception as error:
-        # In all versions of Typer usage errors have this method, but their class is not always from the same package.
+        # Usage errors have this method in all versions of Typer, but their class is not always from the same package.
         if hasattr(error, "format_message"):
             return _print_error(error.format_message())
         if not interruption.signals and type(error).__name__ != "Abort":  # older Typer raises Abort for Ctrl-C

@@ -256,7 +256,7 @@ class Calibrated(Learner):
         return shares
 
     def learn(self, rows: Ints, features: Floats, arms: Ints, rewards: Floats) -> None:
-        """Learn rewards. A reward is only counted if its features are NaN, because its round is no longer stored."""
+        """Learn rewards. A reward whose features are NaN is counted but not learnt: its round is no longer stored."""
         np.add.at(self.reward_counts, (rows, arms), 1)
         ready = self.fitted[rows]
         if not ready.all():
@@ -396,7 +396,7 @@ class Calibrated(Learner):
     ) -> None:
         """Fit the arms of stream `row` under the other origin too. `use_fit` must have stored the fit `in_force`.
 
-        `features` (n, p) are the features of the fit in force. To their observed part, `shift` (k,) is added. The
+        `features` (n, p) are the features of the fit in force. `shift` (k,) is added to their observed part. The
         posterior is converted to the coordinates of the fit in force, which is possible because θᵀ(c + shift) is linear
         in c too.
         """

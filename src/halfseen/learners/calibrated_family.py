@@ -57,9 +57,9 @@ def fit_family(
 
     The prior of the parameters is θ_a ~ N((b, 0, ..), Λ), where Λ is block-diagonal: a variance for the intercept and a
     matrix for the slopes. Each iteration takes a Newton step (iteratively reweighted least squares) and then an EM step
-    on b and Λ. Afterwards, Newton steps alone are taken until they converge. Then m_a is the mode of the posterior of
-    arm a, and C_a is its covariance. The evidence is Laplace's approximation Σ_a log p(r | m_a) + log N(m_a | (b, 0,
-    ..), Λ) + ½ log |2π C_a|, without constants.
+    on b and Λ. Afterwards, Newton steps alone are taken until they converge to the mode m_a of the posterior of each
+    arm, whose covariance is C_a. The evidence is Laplace's approximation
+    Σ_a log p(r | m_a) + log N(m_a | (b, 0, ..), Λ) + ½ log |2π C_a|, without constants.
     """
     p = features.shape[1]
     features = np.ascontiguousarray(features)
@@ -241,7 +241,7 @@ class CalibratedFamily(Calibrated):
         return expected
 
     def learn(self, rows: Ints, features: Floats, arms: Ints, rewards: Floats) -> None:
-        """Learn rewards. A reward is only counted if its features are NaN, because its round is no longer stored."""
+        """Learn rewards. A reward whose features are NaN is counted but not learnt: its round is no longer stored."""
         self.reward_range.check("rewards", rewards)
         np.add.at(self.reward_counts, (rows, arms), 1)
         ready = self.fitted[rows]
@@ -257,7 +257,7 @@ class CalibratedFamily(Calibrated):
         return False
 
     def replacement_data(self, rows: Ints, arms: Ints) -> Floats:
-        """Return 1 (infinity before the first fit), and the number of the next reward of each arm, counted from 1."""
+        """Return 1 (infinity before the first fit), and the number of the next reward of `arms`, from 1 per arm."""
         learnt = np.where(self.fitted[rows], 1.0, np.inf)
         return np.column_stack([learnt, self.reward_counts[rows, arms] + 1.0])
 
