@@ -264,7 +264,7 @@ def _values(learner: Learner, means: Floats, roots: Floats) -> tuple[Floats, Flo
 
 
 def _on_reward_scale(link: Link, means: Floats, stds: Floats) -> tuple[Floats, Floats]:
-    """Return means and standard deviations (h, K) of expected rewards, given those of their linear predictors."""
+    """Return means and standard deviations (h, K) of expected rewards, given those of their normal predictors."""
     values = link.mean(means[..., None] + stds[..., None] * _NODES)
     weights = _WEIGHTS / _WEIGHTS.sum()
     expected = values @ weights
