@@ -66,7 +66,7 @@ class Agent:
         self._added: list[dict[str, Any]] = []
         self._pending = PendingDecisions(max_pending, policy.estimator.dimension)
         _, self._least_reward, self._most_reward = policy.learner.reward_range
-        self._reward = np.empty(1)  # reused by every call of `learn`, because no component stores this array
+        self._reward = np.empty(1)  # every call of `learn` reuses this array, which no component stores
         for arm in added:
             self._append_arm(arm["name"], arm["params"], arm["round"])
 
@@ -127,11 +127,11 @@ class Agent:
         costs : array_like of shape (K,) or mapping from arms to numbers, optional
             The cost of each arm, in the order of `arms`. Without a budget the costs are in units of reward, and the
             agent prefers arms with a high reward minus cost. An agent with a budget requires the costs, which may be in
-            any unit. Arms that the rest of the budget does not pay for are not chosen.
+            any unit. Arms that cost more than the rest of the budget are not chosen.
         elapsed : int, default 1
             The number of steps since the last round. If it is n, nothing was observed in the n − 1 steps in between.
-            0 means another observation of the same moment. Agents whose estimate of the context does not depend on
-            time, such as `ts-pco`, accept any number of steps and ignore it.
+            0 means that this observation and the last one belong to the same moment. Agents whose estimate of the
+            context does not depend on time, such as `ts-pco`, accept any number of steps and ignore it.
 
         Returns
         -------
@@ -159,7 +159,7 @@ class Agent:
         return Decision(self, choices, decision_id)
 
     def _elapsed(self, elapsed: int) -> Ints | None:
-        """Check the steps since the last round. The result is None for 1, and for agents that ignore time."""
+        """Check the number of steps since the last round. Return None if it is 1, or if the agent ignores time."""
         if type(elapsed) is int and elapsed == 1:
             return None
         return self.policy.check_elapsed(np.array([validation.elapsed_steps("elapsed", elapsed)]))
@@ -279,7 +279,7 @@ class Agent:
         Raises
         ------
         HalfseenError
-            If the horizon is not such a number, or if the agent has no linear-Gaussian model of the context.
+            If the horizon is not a number from 1 to 1,000, or if the agent has no linear-Gaussian model of the context.
 
         Notes
         -----
@@ -442,7 +442,7 @@ class Agent:
         self._pending.complete(decision_id)
 
     def _count_rewards(self, decision_ids: Sequence[int], rewards: Floats) -> None:
-        """Add rewards, in the given order, to the moments of the branches that made the decisions."""
+        """Add each reward, in the given order, to the reward statistics of the branch that made the decision."""
         assert self.policy.guardrails is not None
         branches = np.array([self._pending.branches.get(decision_id, -1) for decision_id in decision_ids])
         self.policy.guardrails.learn(np.zeros_like(branches), branches, rewards)
@@ -586,7 +586,7 @@ class Agent:
         Returns
         -------
         dict of str to ndarray
-            By name, all arrays that the last refit computed and that the history alone does not determine.
+            The arrays, by name, that the last refit computed and that do not follow from the history alone.
 
         Raises
         ------
@@ -723,17 +723,18 @@ class Agent:
         With K available arms, the propensity of arm a becomes f + (1 − K f)(h/K + s·[a is the control arm] +
         (1 − h − s) w_a), where w_a is the probability with which the agent would choose the arm without guardrails.
         `Decision.branch` says what made a decision. The agent learns from all rewards. `health` reports the lift over
-        `control` and `holdback`, from the decisions since `control` or `holdback` was last changed.
+        `control` and `holdback`, which is how much more the agent's own choices earn on average. The lift is computed
+        from the decisions since `control` or `holdback` was last changed.
 
         Parameters
         ----------
         floor : float, default 0
             f, the smallest propensity of an available arm. At most 1/K.
         holdback : float, default 0
-            h. Of the decisions that the floor does not make, the share h is made uniformly at random.
+            h, the share of decisions made uniformly at random, among those that are not due to the floor.
         control : pair of an arm and a float, optional
-            An active arm and s. Of the decisions that the floor does not make, the share s plays this arm. The arm
-            cannot be retired while it is the control arm, and must be available in every round.
+            An active arm and s, the share of decisions that always play this arm, among those that are not due to the
+            floor. The arm cannot be retired while it is the control arm, and must be available in every round.
 
         Raises
         ------
@@ -839,7 +840,7 @@ class Agent:
             The true contexts. Agents named ``oracle-...`` require the true contexts, and all other agents refuse them.
         propensities : array_like of shape (n,), optional
             The probabilities with which the arms were chosen. If they are not given, agents that learn from
-            propensities, such as ``meb``, use their own probabilities among all active arms.
+            propensities, such as ``meb``, use their own probabilities of choosing these arms from all active arms.
         branches : sequence of str or None, of length n, optional
             The `branch` of each decision, if this agent made the decisions with guardrails.
         costs : array_like of shape (n, K) or (K,), optional
@@ -925,7 +926,8 @@ class Agent:
             What `save` would write.
         """
         added = {"added": self._added} if self._added else {}
-        # If the state has no guardrails, the recipe must have none: `load` would take "floor" for an option of `meb`.
+        # If the state has no guardrails, the recipe must have none. Otherwise `load` would read "floor" as the old name
+        # of an option of `meb`.
         recipe = split_guardrails(self._recipe)[1] if self.policy.guardrails is None else self._recipe
         return saving.to_bytes(recipe | added, self.state(), small=small)
 
@@ -1010,7 +1012,7 @@ class Agent:
 
 @dataclass(eq=False)
 class _Copy:
-    """The owner of a decision that `preview` returned and that was never made."""
+    """Stands in for the agent in a decision that `preview` returned and that was never made."""
 
     policy: Policy
     arms: tuple[Arm, ...]

@@ -47,7 +47,7 @@ class Arms:
         return mask
 
     def next(self, name: object) -> Arm:
-        """Return the name that a new arm gets from `append`, or its number if the arms are numbered."""
+        """Check the name of a new arm. Return what to `append`: the name, or the next number if arms are numbered."""
         if not self._named:
             if name is not None:
                 raise invalid("name", f"None, because arms are numbered and the next is {len(self.names)}", repr(name))

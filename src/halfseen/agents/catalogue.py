@@ -51,7 +51,7 @@ from halfseen.reports.tables import Table
 from halfseen.validation import Bound, Integers, at_least, seed_number
 
 
-@cache  # because reading a signature is slow, and every agent that is made needs it
+@cache  # because reading a signature is slow, and every call of `make` needs it
 def _signature(component: Callable[..., Any]) -> inspect.Signature:
     return inspect.signature(component, eval_str=True)
 
@@ -148,7 +148,7 @@ class CatalogueEntry:
         return bool(getattr(self.estimator, "scales_observations", False))
 
     def check_options(self, options: Iterable[str]) -> None:
-        """Refuse the name of an option that none of the three components has, unless every agent has the option."""
+        """Refuse names that are neither options of the three components nor options that every agent has."""
         known = {*self.options, *guardrails.OPTIONS, costs.OPTION}
         for name in options:
             if name not in known:
@@ -410,7 +410,7 @@ def component_entry(name: str) -> CatalogueEntry:
 
 
 def check_new_name(name: object, taken: Iterable[str], kind: str) -> None:
-    """Raise an error if a name cannot be registered. Colons and commas have a meaning on the command line."""
+    """Raise an error if a name cannot be registered. The command line needs colons and commas as separators."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise invalid("name", "letters, digits, '.', '_' and '-', beginning with a letter", repr(name))
     if name in taken:
@@ -427,8 +427,8 @@ def is_triple(agent: object) -> bool:
 def catalogue_entry(agent: Any, name: str = "", **about: Any) -> Entry:
     """Return the catalogue entry of an agent.
 
-    The agent is a name of the catalogue, an entry, a triple of components, a class or a function. For the last three, a
-    new entry is made with the fields `name` and `about`.
+    `agent` is a name in the catalogue, an entry, a triple of components, a class or a function. For a triple, a class
+    or a function, a new entry is made. `name` is its name, and `about` has values for its other fields.
     """
     if isinstance(agent, CatalogueEntry | PlainEntry):
         return agent
@@ -563,7 +563,7 @@ def register(
         A class or function that makes objects with `decide` and `learn`, as in `run`, or a tuple of three classes (an
         estimator, a learner and a chooser).
     summary, source : str, optional
-        A description of the agent and where it is from, for tables. The default summary is the first line of the
+        A description of the agent and its origin, which tables show. The default summary is the first line of the
         docstring.
     defaults : mapping, optional
         Values of options that replace their defaults.

@@ -23,14 +23,14 @@ PASSED, NO, ACCEPTED = "passed", "no", "accepted"
 _ROUNDS, _STREAMS = 60, 4
 _LONGEST = 2 * _ROUNDS  # rounds of the longest check
 _SEEDS, _LAGS = (7, 8, 9), (1, 3)  # seeds and lags (in rounds) of the check of late rewards
-_OTHERS, _PENALTY = 2 * _SEEDS, -10.0  # seeds of the agents that are punished, and the reward that punishes them
+_OTHERS, _PENALTY = 2 * _SEEDS, -10.0  # seeds of the other agents in `_nothing_shared`, and their penalty
 _SHARED = (
     "expected the decisions of an agent that plays alone, got others after other agents had learnt (is state kept on "
     "the class, in a default argument or in the module?)"
 )
 _CLEAR = 0.7  # an agent prefers an arm if it plays the arm in at least this share of the second half of the rounds
 _DEPENDS = 0.2  # decisions depend on observations if other observations change at least this share of arms
-_DRAWS, _SIGMAS = 4000, 5.0  # in this many draws, frequencies must lie within this many standard errors
+_DRAWS, _SIGMAS = 4000, 5.0  # number of draws, and how many standard errors a frequency may be off
 
 
 class _Skipped(Exception):
@@ -213,11 +213,11 @@ class _PlainChecks:
             raise AssertionError(f"expected {expected}, got another arm in round {at} of a second run")
 
     def _nothing_shared(self) -> None:
-        """Check that an agent plays the same arms alone as after and beside other agents that learn the opposite.
+        """Check that an agent plays the same arms alone as it does after and beside other agents.
 
-        The other agents are punished when they play an arm that the agent played alone. Shared state may be read or
-        reset when an agent is made. So the check plays one agent that was made before the others learn, and one that is
-        made afterwards.
+        The other agents learn the opposite: they are punished when they play an arm that the agent played alone. Shared
+        state may be read or reset when an agent is made. So the check plays one agent that was made before the others
+        learn, and one that is made afterwards.
         """
         alone = self._play(self._make())
 
@@ -245,7 +245,7 @@ class _PlainChecks:
             raise AssertionError(f"with {sizes}: {_one_line(error)}") from None
 
     def _late_rewards(self) -> None:
-        """Find out whether rewards are learnt for the arms of their own rounds.
+        """Find out whether each reward is learnt for the arm of its own round.
 
         One of two arms pays 1 and the other 0. An agent that prefers the better arm when rewards arrive at once is
         expected to prefer it when they arrive a few rounds later. If an agent learnt the reward of a round for the arm
@@ -261,7 +261,7 @@ class _PlainChecks:
             raise _Undecided("it learns from rewards that arrive at once, but this was not seen with late ones")
 
     def _shares(self, lag: int, better: int) -> list[float]:
-        """Return for every seed how often the better of two arms is played if rewards arrive `lag` rounds late."""
+        """Return, per seed, how often the better of two arms is played if rewards arrive `lag` rounds late."""
         ys = 1.0 + 0.1 * np.random.default_rng(self._observed).normal(size=(_LONGEST, self._observed))
         rewards = np.tile(np.where(np.arange(2) == better, 1.0, 0.0), (_LONGEST, 1))
 
@@ -296,7 +296,7 @@ class _PlainChecks:
         return decided_arm("decide", agent.decide(np.zeros(self._observed)), self._arms)[0]
 
     def _after_missing(self, missing: bool, sign: float) -> np.ndarray[Any, Any]:
-        """Play ordinary rounds, and then rounds with observations multiplied by `sign`. Return the arms of the latter.
+        """Play ordinary rounds, then rounds with observations multiplied by `sign`. Return the arms of the second part.
 
         If `missing`, entries are missing in the last two ordinary rounds. Afterwards the rewards of all arms are 0, so
         that runs with different signs differ only in their observations.
@@ -397,7 +397,7 @@ class _ComponentChecks:
             assert (played > 0).all(), "expected a probability above 0 for the arm that was chosen, got 0"
 
     def _frequencies(self) -> None:
-        """Compare how often many streams choose each arm with its probability. Only the keys of the streams differ."""
+        """Compare the frequency of each arm with its probability, over many streams that differ only in their keys."""
         policy = self._build(_DRAWS)
         ys, rewards = _rounds(self._observed, self._arms, 8)
         for t, y in enumerate(ys):
@@ -418,7 +418,7 @@ class _ComponentChecks:
         )
 
     def _nothing_shared(self) -> None:
-        """Check that streams play the same arms alone as after other streams that learn the opposite."""
+        """Check that streams play the same arms alone as they do after other streams have learnt the opposite."""
         alone, early = self._play(self._build()), self._build()
         for _ in _OTHERS:
             other = self._build()
@@ -490,7 +490,7 @@ def _ignore(_: object) -> None:
 
 
 def _rounds(observed: int, arms: int, rounds: int = _ROUNDS) -> tuple[Floats, Floats]:
-    """Return observations (n, k) and the reward of every arm (n, K), the same in every call."""
+    """Return observations (n, k) and the reward of every arm (n, K). Every call returns the same numbers."""
     rng = np.random.default_rng([observed, arms])
     ys = rng.normal(size=(_LONGEST, observed))
     rewards = ys @ rng.normal(size=(observed, arms)) + 0.1 * rng.normal(size=(_LONGEST, arms))

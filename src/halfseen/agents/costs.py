@@ -24,7 +24,7 @@ from halfseen.validation import LIMIT
 
 OPTION = "budget"  # an option of every agent
 MAX_HORIZON = 1_000_000_000
-# After n rounds log `relative_price` changes by STEP·(cost/allowance − 1)/√(n + STEP_ROUNDS), but at most by MAX_STEP.
+# After n rounds, log `relative_price` changes by STEP·(cost/allowance − 1)/√(n + STEP_ROUNDS), but at most by MAX_STEP.
 # The allowance is the rest of the budget per remaining round.
 STEP, STEP_ROUNDS, MAX_STEP = 0.3, 100, 1.0
 MAX_PRICE = 1e6  # `relative_price` stays between 1/MAX_PRICE and MAX_PRICE
@@ -90,8 +90,8 @@ class StreamBudgets(Stateful):
     """What B streams have spent of their budgets, and the price of the budget in each stream.
 
     The price λ is the product of `relative_price` and the standard deviation of the rewards, divided by the amount of
-    the budget per round, so `relative_price` has no unit and needs no tuning. It is learnt by stochastic dual ascent on
-    its logarithm: the multiplicative updates of bandits with knapsacks (Badanidiyuru, Kleinberg & Slivkins 2013).
+    the budget per round. So `relative_price` has no unit and needs no tuning. It is learnt by stochastic dual ascent on
+    its logarithm, as in the multiplicative updates of bandits with knapsacks (Badanidiyuru, Kleinberg & Slivkins 2013).
     """
 
     state_names = ("spent", "relative_price", "reward_counts", "reward_means", "reward_squares")
@@ -143,7 +143,7 @@ class StreamBudgets(Stateful):
         self.spent[rows] += costs
 
     def learn(self, rows: Ints, rewards: Floats) -> None:
-        """Add the rewards (n,) to the moments of the rewards, in the given order."""
+        """Add rewards (n,) to the reward moments of their streams, in the given order."""
         for part in distinct_batches(rows):
             add_rewards(self.reward_counts, self.reward_means, self.reward_squares, rows[part], rewards[part])
 

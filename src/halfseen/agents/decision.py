@@ -17,7 +17,7 @@ from halfseen.kernels.random import Floats, Ints
 from halfseen.reports.frames import data_frame
 from halfseen.reports.tables import Table, html_block
 
-_SHOWN = 10  # decisions in the table of a notebook
+_SHOWN = 10  # a notebook shows at most this many decisions
 
 
 class Owner(Protocol):
@@ -95,9 +95,10 @@ class Decision:
 
     @property
     def expected(self) -> Floats:
-        """The expected reward of every arm, without its cost, in the order of `Agent.arms` when the decision was made.
+        """The expected reward of every arm, before its cost is subtracted.
 
-        With the reward family "binary", these are probabilities.
+        The arms are those that `Agent.arms` contained when the decision was made, in the same order. With the reward
+        family "binary", the expected rewards are probabilities.
         """
         return np.array(self._agent.policy.learner.expected_rewards(self._choices)[0])
 
@@ -254,7 +255,7 @@ class Decisions:
 
     @property
     def branches(self) -> NDArray[Any] | None:
-        """What made each decision (n,), in the words of `Decision.branch`. None if no guardrails are in force."""
+        """The `Decision.branch` of each decision, (n,). None if no guardrails are in force."""
         if not self._parts or self._parts[0].branches is None:
             return None
         marks = np.concatenate([part.branches for part in self._parts if part.branches is not None])

@@ -324,7 +324,7 @@ class Fleet:
             raise invalid("agent", "an agent without provisional rewards", got)
         row = self._registry.free_rows(1)
         self._reserve_rows(row)
-        if self._guardrails is None and agent.policy.guardrails is not None:  # with all shares 0
+        if self._guardrails is None and agent.policy.guardrails is not None:  # all its shares are 0
             self._set_guardrails(agent.guardrails)
         key = stream_keys(agent.recipe["seed"])
         self._write_rows(row, key, self._build(key).state() | agent.policy.state())

@@ -33,7 +33,7 @@ _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(21)
 class Forecast:
     """A forecast of the contexts and arm values of the next rounds, made by `Agent.forecast`.
 
-    Index j − 1 of every array belongs to j rounds ahead.
+    Index j − 1 of every array holds the forecast for j rounds ahead.
 
     Attributes
     ----------
@@ -46,8 +46,8 @@ class Forecast:
     expected : ndarray, shape (h, K)
         The expected reward of every arm.
     std : ndarray, shape (h, K)
-        The standard deviation of the expected reward, from the uncertainty of the context and of the arm. It does not
-        contain the noise of a single reward.
+        The standard deviation of the expected reward, due to the uncertainty of the context and of the arm parameters.
+        It does not include the noise of a single reward.
     best_arm_probability : ndarray, shape (h, K)
         The probability that the arm has the highest expected reward of all active arms.
     context_names : tuple of str
@@ -264,7 +264,7 @@ def _values(learner: Learner, means: Floats, roots: Floats) -> tuple[Floats, Flo
 
 
 def _on_reward_scale(link: Link, means: Floats, stds: Floats) -> tuple[Floats, Floats]:
-    """Return means and standard deviations (h, K) of expected rewards whose linear predictors are normal."""
+    """Return means and standard deviations (h, K) of expected rewards, given those of their normal predictors."""
     values = link.mean(means[..., None] + stds[..., None] * _NODES)
     weights = _WEIGHTS / _WEIGHTS.sum()
     expected = values @ weights
@@ -274,8 +274,8 @@ def _on_reward_scale(link: Link, means: Floats, stds: Floats) -> tuple[Floats, F
 def _best_arm_probabilities(policy: Policy, means: Floats, roots: Floats) -> Floats:
     """Return the probability (h, K) that each active arm is the best.
 
-    Given the context, the arms are independent and the probability is exact. This probability is averaged over contexts
-    computed from draws of a standard normal vector, which are the same for every round ahead.
+    Given the context, the arms are independent and the probability is exact. This probability is averaged over random
+    contexts, which are computed from the same standard normal draws for every round ahead.
     """
     keys = np.repeat(policy.streams.keys, _PAIRS, axis=0)
     draws = normals(keys, np.arange(1, _PAIRS + 1), Purpose.FORECAST, max(roots.shape[2], 1))[:, : roots.shape[2]]

@@ -1,4 +1,4 @@
-"""Guardrails: shares of the decisions that are made without the chooser, and the rewards of these decisions."""
+"""Guardrails: shares of the decisions that are made without the chooser, and the rewards of each kind of decision."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from halfseen.statistics.running_moments import add_rewards, check_moments, repl
 
 OPTIONS = ("floor", "holdback", "control")  # options of every agent
 Branch = Literal["chooser", "floor", "holdback", "control"]
-BRANCHES: tuple[Branch, ...] = get_args(Branch)  # the marks of decisions; a decision without a mark has −1
+BRANCHES: tuple[Branch, ...] = get_args(Branch)  # a decision is marked with an index, or with −1
 CHOOSER, FLOOR, HOLDBACK, CONTROL = range(4)
 ENOUGH_REWARDS = 20  # a finding compares two branches only if each has at least this many rewards
 
@@ -41,9 +41,9 @@ class Guardrails:
     floor : float
         f, the smallest propensity of an available arm, from 0 to 1/K.
     holdback : float
-        h. Of the decisions that the floor does not make, the share h is made uniformly at random.
+        h, the share of decisions made uniformly at random, among those that are not due to the floor.
     control : pair of an arm and a float, optional
-        The control arm and s. Of the decisions that the floor does not make, the share s plays the control arm.
+        The control arm and s, the share of decisions that always play it, among those that are not due to the floor.
 
     Examples
     --------
@@ -59,7 +59,7 @@ class Guardrails:
 
     @classmethod
     def checked(cls, arms: Arms, options: Mapping[str, Any]) -> Guardrails:
-        """Return the guardrails that a user has given, after checking everything except the number of arms."""
+        """Return the guardrails that a user has given, after all checks that do not need the number of arms."""
         floor, holdback = (_share(name, options.get(name, 0.0)) for name in ("floor", "holdback"))
         given = options.get("control")
         if given is None:
@@ -106,7 +106,7 @@ def _share(argument: str, value: object) -> float:
 
 
 class StreamGuardrails(Stateful):
-    """The guardrails of B streams, and the rewards of the decisions of each branch.
+    """The guardrails of B streams, and the moments of the rewards of each branch.
 
     Only decisions since the last change of `holdback` or `control` are included. If decisions made under different
     shares were pooled, the branches would contain different proportions of early and late decisions.
@@ -120,7 +120,7 @@ class StreamGuardrails(Stateful):
         self.reward_counts: Ints = np.zeros((streams.count, len(BRANCHES)), dtype=np.int64)
         self.reward_means: Floats = np.zeros((streams.count, len(BRANCHES)))
         self.reward_squares: Floats = np.zeros((streams.count, len(BRANCHES)))  # sums of squared deviations
-        self.in_force = False  # whether a decision of any stream is made without the chooser
+        self.in_force = False  # whether decisions of any stream can be made without the chooser
 
     def set(self, guardrails: Guardrails, control: int) -> Mask:
         """Change the guardrails of all streams. `control` is the index of the control arm.
@@ -156,12 +156,12 @@ class StreamGuardrails(Stateful):
         return np.asarray(reserved)
 
     def _ends(self, rows: Ints, available: Mask) -> Floats:
-        """Return the upper ends (3, n) of the ranges of a uniform draw that mean floor, holdback and control."""
+        """Return the upper ends (3, n) of the ranges in which a uniform draw selects floor, holdback and control."""
         floor, holdback, control = self._parts(rows, available)
         return np.stack([floor, floor + holdback, floor + holdback + control])
 
     def possible_branches(self, row: int, available: Mask, arm: int) -> list[Branch]:
-        """Return the branches that can have chosen an arm in stream `row` among the `available` arms (1, K)."""
+        """Return the branches that can have chosen `arm` from the `available` arms (1, K) in stream `row`."""
         ends = self._ends(np.array([row]), available)[:, 0]
         floor, holdback, control, chooser = np.diff(ends, prepend=0.0, append=1.0) > 0.0
         possible = (chooser, floor, holdback, control and arm == self.control[row])
@@ -170,7 +170,7 @@ class StreamGuardrails(Stateful):
     def draw(self, rows: Ints, keys: Keys, choices: Choices) -> None:
         """Draw the branch of each decision, and the arm if the branch is not the chooser.
 
-        All random numbers are functions of the keys, the decisions and Purpose.GUARDRAILS.
+        All random numbers are functions of the keys, the numbers of the decisions and Purpose.GUARDRAILS.
         """
         assert choices.branches is not None
         which, where = uniforms(keys, choices.decisions, Purpose.GUARDRAILS, 2).T
@@ -184,7 +184,7 @@ class StreamGuardrails(Stateful):
     # ------------------------------------------------------------------ rewards
 
     def learn(self, rows: Ints, branches: Ints, rewards: Floats) -> None:
-        """Add the rewards (n,) of decisions to the moments of their branches, in the given order."""
+        """Add the rewards (n,) of decisions to the reward moments of their `branches` (n,), in the given order."""
         for part in distinct_batches(rows):
             marked = part[branches[part] >= 0]
             at = rows[marked], branches[marked]

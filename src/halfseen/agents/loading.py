@@ -87,10 +87,10 @@ def _restored(
 
 
 def _with_rounds(state: dict[str, Any]) -> dict[str, Any]:
-    """Return the state with the arrays of rounds without a decision, which files from before version 0.3.0 lack."""
+    """Add the arrays needed for rounds without a decision, which files from before version 0.3.0 lack."""
     if "extra_rounds" in state or "rounds" not in state or "pending.ids" not in state:
         return state
-    rounds = np.asarray(state["pending.ids"]) & ROUND_MASK  # the id of a decision in a fleet also has its stream
+    rounds = np.asarray(state["pending.ids"]) & ROUND_MASK  # in a fleet, an id also contains the stream
     return state | {"extra_rounds": np.zeros_like(np.asarray(state["rounds"])), "pending.rounds": rounds}
 
 

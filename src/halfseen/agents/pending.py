@@ -24,7 +24,7 @@ _NO_PROVISIONAL = np.zeros((0, 4))  # columns: decision id, reward, noise varian
 
 ROUND_BITS = 32  # in a fleet, the lower bits of an id are the round, and the upper bits are the number of the stream
 ROUND_MASK = (1 << ROUND_BITS) - 1
-MAX_ROUNDS = ROUND_MASK >> 1  # the largest round or stream number in a restored fleet; as many more are free
+MAX_ROUNDS = ROUND_MASK >> 1  # the largest round or stream number in a restored fleet; rounds may reach ROUND_MASK
 _MAX_STEPS = 1_000  # rounds that are tried one by one when the oldest decision of a stream is searched for
 _DECISION_ARRAYS = ("ids", "rows", "rounds", "arms", "features", "branches")
 _NO_MARK = -1
@@ -42,7 +42,7 @@ class HasProvisional(DecisionError):
 
 
 class ProvisionalReward(NamedTuple):
-    """A reward that a later reward may replace, with the result of `Learner.replacement_data` that replacing needs."""
+    """A reward that a later reward may replace, with the `Learner.replacement_data` needed to replace it."""
 
     decision: PendingDecision
     value: float
@@ -60,7 +60,7 @@ class PendingDecisions:
     def __init__(self, max_pending: int, dimension: int) -> None:
         self._max_pending = at_least("max_pending", max_pending, 1)
         self._dimension = dimension
-        # None for a decision in `provisional`. A dict would step over all deleted keys to find the oldest one.
+        # None for a decision in `provisional`. To find the oldest decision, a dict would step over all deleted keys.
         self.waiting: OrderedDict[int, PendingDecision | None] = OrderedDict()
         self.provisional: dict[int, ProvisionalReward] = {}
         self.branches: dict[int, int] = {}  # by id, the branch of each waiting decision that was made with guardrails
@@ -245,9 +245,9 @@ class PendingDecisions:
 
 
 def check_rounds(rounds: Ints, decisions: Ints, extra_rounds: ArrayLike) -> None:
-    """Raise an error unless the numbers `decisions` (n,), counted per stream, fit the estimator's `rounds` (n,).
+    """Raise an error unless the estimator's `rounds` (n,) fit the `decisions` (n,), which are numbered per stream.
 
-    The difference is the number of rounds without a decision up to then, which is at most `extra_rounds`.
+    A round minus its decision is the number of rounds without a decision so far. It is from 0 to `extra_rounds`.
     """
     extra = rounds - decisions
     check_range("state 'pending.rounds'", extra, 0, extra_rounds)
@@ -272,7 +272,7 @@ class FleetPending:
         self._index_of: dict[int, int] = {}  # from the id of a decision to its index in the arrays
         self.ids: Ints = np.zeros(0, dtype=np.int64)  # −1 where an index is free
         self.rows: Ints = np.zeros(0, dtype=np.int64)
-        self.rounds: Ints = np.zeros(0, dtype=np.int64)  # of the estimator
+        self.rounds: Ints = np.zeros(0, dtype=np.int64)  # these numbers include rounds without a decision
         self.arms: Ints = np.zeros(0, dtype=np.int64)
         self.features: Floats = np.zeros((0, dimension))
         self.branches: Ints = np.zeros(0, dtype=np.int64)  # −1 for a decision without a mark
@@ -328,7 +328,7 @@ class FleetPending:
         self.free(np.array(dropped))
 
     def _take_oldest(self, row: int, first_id: int) -> int:
-        """Remove the oldest decision of a row and return its index. It is usually among the next few rounds."""
+        """Remove the oldest decision of a row and return its index. The search usually ends after a few rounds."""
         start = int(self.oldest[row])
         for round_ in range(start, start + _MAX_STEPS):
             index = self._index_of.pop(first_id | round_, None)

@@ -22,7 +22,7 @@ _ROUNDING = 1e-6  # tolerance for the sum of propensities
 
 @dataclass(frozen=True)
 class PlainEntry:
-    """A user-defined agent: a class, or a function that returns objects, with the methods `decide` and `learn`.
+    """A user-defined agent: a class with the methods `decide` and `learn`, or a function that returns such objects.
 
     `factory` is called once per stream. It receives the keyword arguments `observed`, `arms`, `seed` and `rounds` if it
     has parameters of these names. All its other parameters are options.

@@ -150,8 +150,8 @@ class Policy(Stateful):
         """Start the next round of `rows`, or of all streams, with the observations y_t (n, k).
 
         `elapsed` (n,) is the number of steps since the last round, 1 by default. If `decides` is false, the round is
-        not counted as a round with a decision. Returns rows, rounds and features, where the number of the
-        round includes rounds without a decision.
+        not counted as a round with a decision. Returns rows, rounds and features. The numbers of the rounds include
+        rounds without a decision.
         """
         rows = self.all_rows if rows is None else rows
         if not decides and self.estimator.reveals_context:  # the observation says nothing about later contexts
@@ -193,7 +193,7 @@ class Policy(Stateful):
         return None if not self.estimator.uses_time or (elapsed == 1).all() else elapsed
 
     def _pass_rounds(self, rows: Ints, elapsed: Ints) -> None:
-        """Let the estimator process the rounds between the last one and the one that has just begun."""
+        """Let the estimator process the rounds that were skipped between the last round and the present round."""
         gaps = np.flatnonzero(elapsed > 1)
         if len(gaps) == 0:
             return
@@ -210,7 +210,7 @@ class Policy(Stateful):
     def _look_again(
         self, rows: Ints, observations: Floats, rounds: Ints, again: Mask, contexts: Floats | None
     ) -> Floats:
-        """Process observations. Those marked in `again` (n,) belong to the moment of the stream's previous round."""
+        """Process observations. Those marked in `again` (n,) belong to the same moment as the stream's last round."""
         features = np.empty((len(rows), self.estimator.dimension))
         revealed = None if contexts is None else contexts[again]
         features[again] = self.estimator.look_again(rows[again], observations[again], rounds[again], revealed)
@@ -390,7 +390,7 @@ class Policy(Stateful):
         return np.asarray(choices.reserved + remaining * weights)
 
     def learn(self, rounds: Ints, features: Floats, arms: Ints, rewards: Floats, *, rows: Ints | None = None) -> None:
-        """Learn rewards (n,) of `arms` (n,), played in `rounds` (n,) with `features` (n, p). They may be late."""
+        """Learn rewards (n,) of `arms` (n,), played in `rounds` (n,) with `features` (n, p). Rewards may be late."""
         rows = self.all_rows if rows is None else rows
         if not self._updates_from_rewards:
             self.learner.learn(rows, features, arms, rewards)

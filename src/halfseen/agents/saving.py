@@ -4,7 +4,7 @@ The arrays contain no pickled objects, so loading a file runs no code. A file is
 to the disk and then renamed, so at any moment the target is either the old file or the complete new one.
 
 A file may come from anybody. Reading it takes memory in proportion to its size, whatever its archive and its arrays
-claim to contain, and any fault of the file is a SaveFileError.
+claim to contain, and any fault of the file raises a SaveFileError.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def kind_of(path: Path) -> str | None:
 
 
 def same_recipe(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two recipes (arguments of agents or fleets) would be saved as the same bytes."""
+    """Return whether two recipes (arguments of agents or fleets) would be saved as the same bytes."""
     arrays: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
     same = _to_json(one, arrays[0]) == _to_json(other, arrays[1])
     return same and all(np.array_equal(array, arrays[1][name]) for name, array in arrays[0].items())

@@ -1,9 +1,9 @@
 """Estimates of the memory and work of one stream of an agent, computed before the agent is made.
 
 The letters are those of docs/mathematics.md: k observed features, K arms, features of length p, contexts of dimension
-d, n rounds. Memory is counted after so many rounds that histories are full. Work is counted in floating-point
-operations, for the most expensive round and the most expensive identification. A processor core does about 1e9
-operations per second. When a stored history is filtered, the filter is assumed to converge within SETTLING rounds, as
+d, n rounds. Memory is estimated for the time when histories are full. Work is counted in floating-point operations,
+for the most expensive round and the most expensive identification. A processor core does about 1e9 operations per
+second. When a stored history is filtered, the filter is assumed to converge within SETTLING rounds, as
 it does if no entry is missing.
 """
 
@@ -37,7 +37,7 @@ from halfseen.models.identification.selection import ITERATIONS, TRIAL_ITERATION
 SETTLING = 100  # rounds after which the covariance of a filter no longer changes
 DECISION_BYTES = 800  # memory of a decision that waits for its reward, without its features
 AGENT_BYTES = 6_000  # memory of an agent without its arrays
-_NUMBER = 8  # bytes
+_NUMBER = 8  # bytes of a stored number
 
 
 class StreamCost(NamedTuple):
@@ -45,7 +45,7 @@ class StreamCost(NamedTuple):
 
     agent_bytes: float  # the agent with full histories
     pending_bytes: float  # `max_pending` decisions that wait for their rewards
-    decision_operations: float  # the most expensive round, including what happens when a model is accepted
+    decision_operations: float  # the most expensive round, including the work of accepting a model
     identification_operations: float  # the most expensive identification
 
 
@@ -112,12 +112,12 @@ def _blup(k: int, K: int, options: Mapping[str, Any]) -> _EstimatorCost:
     running = isinstance(options["context_cov"], str)
     d = k if running else max((k, *_shape(options["context_cov"])[-1:]))
     numbers = k * k + 2 * k * d + d * d + (2 * k * k if running else 0)
-    # An eigendecomposition and a pseudo-inverse. LAPACK does them several times as fast as the loops of kernels run.
+    # An eigendecomposition and a pseudo-inverse. As LAPACK is faster than compiled loops, fewer operations are counted.
     return _EstimatorCost(d, numbers, 6 * k**3 + 2 * d * d * k)
 
 
 def _filter(k: int, d: int) -> tuple[float, float]:
-    """Return the numbers and the operations of a Kalman filter that has not converged."""
+    """Return how many numbers a Kalman filter stores, and the operations per round before it converges."""
     return 3 * d * d + d * k + k * k + d, 4 * d**3 + 4 * d * d * k + k**3
 
 
@@ -133,7 +133,7 @@ def _kalman(k: int, K: int, options: Mapping[str, Any]) -> _EstimatorCost:
 def _emkf(k: int, K: int, options: Mapping[str, Any]) -> _EstimatorCost:
     d = max(k, _integer(options["latent"], k))
     numbers, operations = _filter(k, d)
-    return _EstimatorCost(d, numbers + 2 * d * d, operations + 4 * d**3)  # the M-step, by LAPACK
+    return _EstimatorCost(d, numbers + 2 * d * d, operations + 4 * d**3)  # the last term is for the M-step, by LAPACK
 
 
 def _smoothed_em(k: int, K: int, options: Mapping[str, Any]) -> _EstimatorCost:
@@ -160,7 +160,7 @@ def _latent_states(k: int, K: int, options: Mapping[str, Any]) -> _EstimatorCost
 def _adaptive(k: int, K: int, options: Mapping[str, Any]) -> _EstimatorCost:
     latent, n = options["latent"], _integer(options["history"], 1)
     regular = candidate_dimensions(k) if isinstance(latent, str) else (max(k, latent),)
-    candidates = len(regular) + len(NOISY_STEPS) + len(SLOW_STEPS) + 1  # the last one is a random walk
+    candidates = len(regular) + len(NOISY_STEPS) + len(SLOW_STEPS) + 1  # the 1 is for a random walk
     d = max(regular)
     p = d + 1
     squares = sum(one * one for one in regular) + (len(NOISY_STEPS) + len(SLOW_STEPS) + 1) * d * d

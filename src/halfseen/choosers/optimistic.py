@@ -20,8 +20,8 @@ class Optimistic(Scored):
     """Optimistic Thompson sampling with an upper confidence bonus.
 
     The arm with the highest score m_a + (bonus_a + width·|z_a|)·std_a is played, where z_a ~ N(0, 1). Scores are drawn
-    as in Thompson sampling, but never below their means: if a worse arm won because the draw of a better arm was low,
-    nothing would be explored. May et al. use max(0, z_a), which is 0 in half of the draws. With |z_a|, every score is
+    as in Thompson sampling, but never below their means: a worse arm should not be played merely because the draw of a
+    better arm is low. May et al. use max(0, z_a), which is 0 in half of the draws. With |z_a|, every score is
     drawn above its mean. The bonus is as in LinUCB. If all arms are equally uncertain, the bonus does not change their
     order, whereas random draws do. With `foresight`, the bonus of an arm is larger if one reward of the arm could
     improve many later decisions (see `kernels.choice.break_even`).
@@ -82,7 +82,7 @@ class Optimistic(Scored):
 
 @cache
 def break_even_table() -> tuple[Floats, Floats]:
-    """Return log n and u with n·E(Z − u)⁺ = u for Z ~ N(0, 1).
+    """Return arrays of log n and of the u that solve n·E(Z − u)⁺ = u for Z ~ N(0, 1).
 
     Both arrays increase, so interpolation gives u for any n.
     """

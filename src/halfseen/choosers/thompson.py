@@ -19,7 +19,8 @@ class Thompson(Scored):
 
     The algorithm draws arm parameters μ̃_a ~ N(μ̂_a, v_t² B_a⁻¹) and plays the arm with the highest cᵀμ̃_a. Drawing
     parameters would need a matrix factorisation per arm. As the arms are independent and share the context c, the
-    scores cᵀμ̂_a + v_t sqrt(cᵀB_a⁻¹c) z_a with z_a ~ N(0, 1) have the same distribution and cost only O(p²) per arm.
+    scores cᵀμ̂_a + v_t sqrt(cᵀB_a⁻¹c) z_a with z_a ~ N(0, 1) have the same distribution as the scores cᵀμ̃_a. They cost
+    only O(p²) per arm.
 
     Parameters
     ----------

@@ -35,10 +35,10 @@ def run_app(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         code = 130
     except Exception as error:
-        # Usage errors have this method in all versions of Typer, but the package of their class differs.
+        # Usage errors have this method in all versions of Typer, but their class is not always from the same package.
         if hasattr(error, "format_message"):
             return _print_error(error.format_message())
-        if not interruption.signals and type(error).__name__ != "Abort":  # older versions raise Abort for Ctrl-C
+        if not interruption.signals and type(error).__name__ != "Abort":  # older Typer raises Abort for Ctrl-C
             own = own_traceback(error)
             if own is None:
                 raise

@@ -57,7 +57,7 @@ def play_map(plan: MapPlan, jobs: int | None, cluster: str | None, out: Path) ->
 
 
 def play(plan: Experiment, jobs: int | None, cluster: str | None, out: Path | None, resume: bool) -> Result:
-    """Play the experiment and save its slices in `out`. If it ends early, a message says how to continue."""
+    """Play an experiment and save its slices in `out`. If the experiment ends early, a message says how to continue."""
     from halfseen.experiments.run import run_experiment
 
     workers = processes(jobs, cluster)

@@ -35,7 +35,7 @@ _LINE_SECONDS = 30.0  # time between two lines of progress if stderr is not a te
 class ProgressBar(NamedTuple):
     """The functions of a progress bar."""
 
-    update: Callable[[int, int], None]  # called with the rounds played so far in all streams, and their total
+    update: Callable[[int, int], None]  # called with the number of rounds played in all streams, and the total
     print_line: Callable[[str], None]  # prints a line above the bar
 
 
@@ -76,7 +76,7 @@ def progress(size: str, doing: str = "playing") -> Iterator[ProgressBar]:
 
 @contextmanager
 def slice_progress(size: str) -> Iterator[Callable[[Progress], None]]:
-    """Show a bar on stderr with the finished slices and the remaining time, or lines if stderr is not a terminal."""
+    """Show a bar on stderr with the slices done and the time left, or print lines if stderr is not a terminal."""
     from rich.progress import TextColumn
 
     bar, print_line = _bar(TextColumn("{task.fields[status]}"))
@@ -105,7 +105,7 @@ def slice_progress(size: str) -> Iterator[Callable[[Progress], None]]:
 
 @contextmanager
 def kernel_progress() -> Iterator[Callable[[int, int], None]]:
-    """Show a bar on stderr with the compiled kernels, or one line if stderr is not a terminal."""
+    """Show a bar on stderr with the number of compiled kernels, or one line if stderr is not a terminal."""
     from rich.progress import TextColumn, TimeElapsedColumn
 
     bar, print_line = _bar(TextColumn("{task.completed:.0f} of {task.total:.0f} kernels"), TimeElapsedColumn())
@@ -173,7 +173,7 @@ def print_claims(claims: Sequence[Claim]) -> None:
 
 
 def print_map(summary: Mapping[str, Any]) -> None:
-    """Print where every claim holds, one sentence per claim and start."""
+    """Print where every claim holds, with one sentence per claim and start of EMKF."""
     print(f"Where the claims hold at T = {summary['rounds']:,}\n")
     titles: set[str] = set()
     for panel in summary["panels"]:

@@ -43,7 +43,7 @@ NO_LEAD = -1e9  # the lead in a stream without another origin
 
 
 def most_wild(count: int) -> int:
-    """Return how many of `count` values are wild at most. If more values are far from the rest, none is wild."""
+    """Return how many of `count` values may be called wild. If more values are far from the rest, none is wild."""
     return max(2, count // 2000) if count > MIN_VALUES else 0
 
 
@@ -77,10 +77,10 @@ def fit_rewards(
 ) -> ArmFit:
     """Compute the posterior of `count` arms from features (n, p), arms (n,) and rewards (n,).
 
-    Rewards that are missing are NaN. The hyperparameters are estimated, starting from those of `start`. If
+    Missing rewards are NaN. The hyperparameters are estimated, starting from those of `start`. If
     `fixed_hyperparameters` is true, the hyperparameters of `start` are used unchanged. The first reward is subtracted
-    from all rewards, so that a large mean does not cost precision. Nothing is subtracted if `through_zero`: expected
-    rewards are then 0 where the context is 0.
+    from all rewards, so that a large mean does not cost precision. If `through_zero` is true, nothing is subtracted:
+    expected rewards are then 0 where the context is 0.
     """
     p = features.shape[1]
     rewarded = np.flatnonzero(~np.isnan(rewards))
@@ -131,9 +131,9 @@ class RewardHistory:
     def leave_one_out_error(self, features: Floats, query: Floats, *, through_zero: bool = False) -> float:
         """Return the mean squared error of predicting each reward from all other rewards.
 
-        The arms learn on `features` (n, p) and predict on `query` (n, p), with hyperparameters that are fitted to all
-        rewards. Leaving out a reward with features c and residual e changes the posterior mean of its arm by
-        −Cce/(s − cᵀCc), where C is the posterior covariance and s the noise variance of the arm.
+        The arms are fitted to `features` (n, p), and rewards are predicted from `query` (n, p). The hyperparameters are
+        fitted to all rewards. Leaving out a reward with features c and residual e changes the posterior mean of its arm
+        by −Cce/(s − cᵀCc), where C is the posterior covariance and s the noise variance of the arm.
         """
         found = fit_rewards(features, self.arms, self.rewards, self.arm_count, through_zero=through_zero)
         rewarded = ~np.isnan(self.rewards)
@@ -154,16 +154,16 @@ class Calibrated(Learner):
     refits the arms to the whole stored history at intervals (`fit`, `use_fit`). Between fits, each reward updates the
     posterior of its arm with fixed hyperparameters. Before the first fit, all arms have the same prediction.
 
-    If `through_zero`, expected rewards are 0 at the origin of the contexts, and there is no intercept. The arms may
-    also be fitted under another origin of contexts and rewards. This second posterior (`other_mean`, ...) is stored in
-    the coordinates of the first. `lead` is the log likelihood ratio of the other origin to the origin in use. While it
-    is above VOTE, an arm is scored by the more optimistic of the two posteriors.
+    If `through_zero` is true, expected rewards are 0 at the origin of the contexts, and there is no intercept. The arms
+    may also be fitted under another origin of contexts and rewards. This second posterior (`other_mean`, ...) is stored
+    in the coordinates of the first. `lead` is the log likelihood ratio of the other origin to the origin in use. While
+    `lead` is above VOTE, each arm is scored by the more optimistic of the two posteriors.
 
     A reward far from its prediction is learnt with a reduced weight (`kernels.adaptive.weight`). The weight depends on
     the prediction of the last fit, so that the order of later rewards does not matter.
 
     Streams may have models of different dimension d. The matrices of a stream are stored without gaps at the start of
-    its row of a flat array, which is wide enough for the largest possible d.
+    its row of a two-dimensional array. A row is long enough for the largest possible d.
     """
 
     state_names: ClassVar[tuple[str, ...]] = (
@@ -198,7 +198,7 @@ class Calibrated(Learner):
         self.through_zero = np.zeros(count, dtype=np.bool_)
         self.has_other = np.zeros(count, dtype=np.bool_)  # whether the arms are also fitted under another origin
         self.other_mean, self.other_cov = self.mean.copy(), self.cov.copy()
-        # Added to the observed contexts, this shift makes them relative to the other origin.
+        # This shift is added to the observed part of a context, which is then relative to the other origin.
         self.other_shift = np.zeros((count, streams.observed))
         self.other_noise_var = np.ones((count, self.arms))
         self.other_prior_cov, self.other_baseline = self.prior_cov.copy(), np.zeros(count)
@@ -256,7 +256,7 @@ class Calibrated(Learner):
         return shares
 
     def learn(self, rows: Ints, features: Floats, arms: Ints, rewards: Floats) -> None:
-        """Learn rewards. If features are NaN, because their round is no longer stored, the reward is only counted."""
+        """Learn rewards. A reward whose features are NaN is counted but not learnt: its round is no longer stored."""
         np.add.at(self.reward_counts, (rows, arms), 1)
         ready = self.fitted[rows]
         if not ready.all():
@@ -272,7 +272,7 @@ class Calibrated(Learner):
         return False
 
     def replacement_data(self, rows: Ints, arms: Ints) -> Floats:
-        """Return the noise variance (infinite before the first fit) and the number of each reward.
+        """Return the noise variance (infinite before the first fit) and the number of the next reward of each stream.
 
         The rewards of all arms of a stream are numbered together, from 1.
         """
@@ -287,7 +287,7 @@ class Calibrated(Learner):
     def replace_rewards(
         self, rows: Ints, features: Floats, arms: Ints, old_rewards: Floats, rewards: Floats, replacement_data: Floats
     ) -> None:
-        """Replace rewards. Rewards whose features are NaN are left out."""
+        """Replace rewards. Rewards whose features are NaN are not replaced."""
         # A fit uses the same noise variance for all rewards of an arm that were learnt before the fit.
         in_fit = ~(replacement_data[:, 1] > self.rewards_at_fit[rows])
         variances = np.where(in_fit, self.noise_var[rows, arms], replacement_data[:, 0])
@@ -302,9 +302,9 @@ class Calibrated(Learner):
     def without_wild(self, row: int, features: Floats, arms: Ints, rewards: Floats) -> Floats:
         """Return the rewards (n,) of a history with NaN in place of rewards that a fit must not use.
 
-        A fit must not use rewards far from the predictions of the last fit for features (n, p). Before the first fit,
-        these are the rewards far from the median. If many rewards are far, all are kept: the rewards then have heavy
-        tails or have changed.
+        A fit must not use rewards that are far from the predictions of the last fit. Before the first fit, it must not
+        use rewards that are far from the median. If many rewards are far, all are kept: the rewards then have heavy
+        tails, or their distribution has changed.
         """
         given = np.flatnonzero(~np.isnan(rewards))
         if len(given) == 0:
@@ -318,7 +318,7 @@ class Calibrated(Learner):
         return kept
 
     def _far(self, row: int, features: Floats, arms: Ints, rewards: Floats) -> Ints:
-        """Return the indices of the rewards (n,) that are far from what is expected."""
+        """Return the indices of rewards (n,) far from their predictions or, before the first fit, from the median."""
         r, a = rewards, arms
         if self.fitted[row]:
             p = int(self.latent_dims[row]) + 1
@@ -394,10 +394,11 @@ class Calibrated(Learner):
         warm: bool = False,
         fixed_hyperparameters: bool = False,
     ) -> None:
-        """Fit the arms of stream `row` under another origin as well, after `use_fit` of the fit `in_force`.
+        """Fit the arms of stream `row` under the other origin too. `use_fit` must have stored the fit `in_force`.
 
-        `features` (n, p) are the features of the fit in force. `shift` (k,) is added to the observed contexts in them.
-        The posterior is converted to the coordinates of the fit in force, because θᵀ(c + shift) is linear in c too.
+        `features` (n, p) are the features of the fit in force. `shift` (k,) is added to their observed part. The
+        posterior is converted to the coordinates of the fit in force, which is possible because θᵀ(c + shift) is linear
+        in c too.
         """
         start = None
         if warm and self.has_other[row]:
@@ -440,8 +441,8 @@ class Calibrated(Learner):
     ) -> None:
         """Update the beliefs about contexts, whose means are x (B, d), with rewards as measurements of the contexts.
 
-        The rewards are at `positions` (n,) of the history `arms` and `rewards` (B, H). Streams marked in `raw` (B,) are
-        left out, because the raw observation is their context.
+        The rewards are those at `positions` (n,) of the histories `arms` and `rewards` (B, H). Streams marked in `raw`
+        (B,) are not updated, because their context is the raw observation.
         """
         update_context(
             rows, positions, arms, rewards, self.reward_origin, self.latent_dims, self.mean, self.cov, self.fit_mean,

@@ -53,11 +53,12 @@ def fit_family(
     *,
     fixed_hyperparameters: bool = False,
 ) -> ArmFit:
-    """Compute the Laplace approximation of the posterior of `count` arms, as `fit_rewards` does for Gaussian rewards.
+    """Compute the Laplace approximation of the posterior of `count` arms, given rewards that are clicks or counts.
 
     The prior of the parameters is θ_a ~ N((b, 0, ..), Λ), where Λ is block-diagonal: a variance for the intercept and a
     matrix for the slopes. Each iteration takes a Newton step (iteratively reweighted least squares) and then an EM step
-    on b and Λ. Afterwards, Newton steps alone are taken until they converge. The evidence is Laplace's approximation
+    on b and Λ. Afterwards, Newton steps alone are taken until they converge to the mode m_a of the posterior of each
+    arm, whose covariance is C_a. The evidence is Laplace's approximation
     Σ_a log p(r | m_a) + log N(m_a | (b, 0, ..), Λ) + ½ log |2π C_a|, without constants.
     """
     p = features.shape[1]
@@ -86,7 +87,7 @@ def fit_family(
         return np.append(baseline, np.zeros(p - 1))
 
     def newton(at: Floats) -> tuple[Floats, Floats, float, Floats]:
-        """Return the parameters after a step, the largest gain of an arm, and covariances and likelihoods before it."""
+        """Return the parameters after a step, the covariances at `at`, the largest gain and the likelihoods at `at`."""
         G, h, likelihoods, height = posterior(at)
         cov = _inverse(G + precision)
         target = np.einsum("aij,aj->ai", cov, h + precision @ mean_of_prior())
@@ -131,9 +132,10 @@ def fit_family(
 
 
 def _inverse(precision: Floats) -> Floats:
-    """Return the inverse of positive definite matrices (..., p, p), symmetric and positive semi-definite.
+    """Return the inverses of positive definite matrices (..., p, p).
 
-    The matrices are scaled to a unit diagonal, and their small eigenvalues are raised to the size of rounding errors.
+    The inverses are symmetric and positive semi-definite in spite of rounding: the matrices are scaled to a unit
+    diagonal, and their small eigenvalues are raised to the size of rounding errors.
     """
     if not np.isfinite(precision).all():
         return np.full_like(precision, np.nan)
@@ -152,8 +154,8 @@ class FamilyRewardHistory(RewardHistory):
     def evidence(self, features: Floats, *, through_zero: bool = False) -> float:
         """Return the Laplace approximation of log p(rewards | features) for features (n, p).
 
-        It is −inf if `through_zero`. At the origin of the contexts, η would then be 0: clicks would have rate ½ there,
-        or counts the mean 1. There is no reason to expect this.
+        The result is −inf if `through_zero` is true. At the origin of the contexts, η would then be 0: clicks would
+        have rate ½ there, or counts the mean 1. There is no reason to expect this.
         """
         if through_zero:
             return -np.inf
@@ -207,7 +209,8 @@ class CalibratedFamily(Calibrated):
         self._family, self.reward_range = FAMILIES.index(reward_family), REWARD_RANGES[reward_family]
         self.link = LINKS[reward_family]
         super().__init__(streams, dimension)
-        # Sums of expected rewards, rewards and predicted variances, without the first FIRST_CHECKED rewards of an arm.
+        # Per arm, sums of expected rewards, of rewards and of predicted variances. The first FIRST_CHECKED rewards are
+        # not included.
         self.calibration = np.zeros((streams.count, streams.arms, 3))
 
     def noise(self, rows: Ints, features: Floats) -> Floats:
@@ -228,7 +231,7 @@ class CalibratedFamily(Calibrated):
         return variances
 
     def expected_rewards(self, choices: Choices) -> Floats:
-        """Return expected rewards that allow for the uncertainty of the context beyond what the fit allows for."""
+        """Return expected rewards, with the excess of mᵀPm over mᵀP̄m (see `noise`) added to the variance of η."""
         assert choices.noise_variances is not None
         own = np.zeros_like(choices.means)
         working_noise(self._family, choices.means, own)
@@ -238,7 +241,7 @@ class CalibratedFamily(Calibrated):
         return expected
 
     def learn(self, rows: Ints, features: Floats, arms: Ints, rewards: Floats) -> None:
-        """Learn rewards. If features are NaN, because their round is no longer stored, the reward is only counted."""
+        """Learn rewards. A reward whose features are NaN is counted but not learnt: its round is no longer stored."""
         self.reward_range.check("rewards", rewards)
         np.add.at(self.reward_counts, (rows, arms), 1)
         ready = self.fitted[rows]
@@ -254,7 +257,7 @@ class CalibratedFamily(Calibrated):
         return False
 
     def replacement_data(self, rows: Ints, arms: Ints) -> Floats:
-        """Return 1 (infinity before the first fit) and the number of the next reward, counted from 1 per arm."""
+        """Return 1 (infinity before the first fit), and the number of the next reward of `arms`, from 1 per arm."""
         learnt = np.where(self.fitted[rows], 1.0, np.inf)
         return np.column_stack([learnt, self.reward_counts[rows, arms] + 1.0])
 
@@ -330,7 +333,7 @@ class CalibratedFamily(Calibrated):
         self.calibration = np.pad(self.calibration, ((0, 0), (0, 1), (0, 0)))
 
     def checked_rewards(self, rows: Ints) -> tuple[Ints, Floats]:
-        """Return an upper bound (K,) of the rewards of `rows` in the sums of `calibration`, and these sums (K, 3)."""
+        """Return an upper bound (K,) of how many rewards the `calibration` of `rows` includes, and its sums (K, 3)."""
         counts = np.maximum(self.reward_counts[rows] - FIRST_CHECKED, 0).sum(axis=0)
         return counts, self.calibration[rows].sum(axis=0)
 

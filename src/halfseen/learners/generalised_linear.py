@@ -34,7 +34,7 @@ class GeneralisedLinear(Ridge):
     The expected reward of arm a is μ(η) with the linear predictor η = θ_aᵀ(1, c). The family of the rewards determines
     μ: the identity for "gaussian" with noise variance 1, the logistic function for "binary", exp for "count" (the
     Poisson distribution). The learner stores N(m_a, C_a). For a reward r, with η = mᵀ(1, c) and q = (1, c)ᵀC(1, c), it
-    finds the mode z of the posterior of the linear predictor, and then m += C(1, c)(r − μ(z)) and
+    finds the mode z of the posterior of the linear predictor. The updates are m += C(1, c)(r − μ(z)) and
     C −= w C(1, c)(1, c)ᵀC/(1 + wq), where w is the curvature of −log p(r | z) at the mode. For "gaussian" this is
     exact. In `Ridge` the covariance is in units of the noise variance. Here it is not, because the family determines
     the variance of the rewards.
@@ -82,8 +82,8 @@ class GeneralisedLinear(Ridge):
         self.reward_totals = np.zeros(streams.count)
         self.baseline = np.full(streams.count, base_rate(self._family, self._prior_var, 0.0, 0.0))
         self.mean[:, :, 0] = self.baseline[:, None]  # the prior mean of the intercepts
-        # Sums of expected rewards, rewards and predicted variances, without the first FIRST_CHECKED rewards of an arm.
-        # They are 0 for "gaussian", because this family does not determine the variance.
+        # Per arm, sums of expected rewards, of rewards and of predicted variances. The first FIRST_CHECKED rewards are
+        # not included. The sums are 0 for "gaussian", because this family does not determine the variance.
         self.calibration = np.zeros((streams.count, streams.arms, 3))
 
     def _prior(self, count: int, arms: int, dimension: int) -> tuple[Floats, Floats, Floats]:
@@ -167,7 +167,7 @@ class GeneralisedLinear(Ridge):
         np.add.at(self.calibration[:, :, 1], (rows[checked], arms[checked]), changes[checked])
 
     def checked_rewards(self, rows: Ints) -> tuple[Ints, Floats]:
-        """Return the number (K,) of rewards of `rows` in the sums of `calibration`, and these sums (K, 3)."""
+        """Return how many rewards (K,) the `calibration` of `rows` includes per arm, and its sums (K, 3)."""
         counts = np.maximum(self.reward_counts[rows] - FIRST_CHECKED, 0).sum(axis=0)
         return counts, self.calibration[rows].sum(axis=0)
 

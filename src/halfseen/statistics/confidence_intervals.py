@@ -97,7 +97,7 @@ def ratio_of_means(values: Floats, baseline: Floats) -> Estimate:
 
 
 def paired_p_value(values: Floats, baseline: Floats) -> float:
-    """Return the two-sided p-value of Wilcoxon's signed-rank test of paired differences being symmetric about 0.
+    """Return the two-sided p-value of Wilcoxon's signed-rank test that paired differences are symmetric about 0.
 
     A few replications with very large regret can dominate a mean, but not a test of ranks.
     """

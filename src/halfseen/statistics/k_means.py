@@ -31,7 +31,7 @@ def _initial_centres(points: Matrix, draws: Vector) -> Matrix:
         passed = distances.cumsum()
         candidates = np.flatnonzero((distances > 0.0) & (passed > draw * passed[-1]))
         positive = np.flatnonzero(distances)
-        # Rounding can leave no candidate: then take the last point that is not a centre, or the first if all are.
+        # Rounding can leave no candidate. Then take the last point that is not a centre, or point 0 if all are.
         at = candidates[0] if len(candidates) else positive[-1] if len(positive) else 0
         centres[c] = points[at]
         fresh = _squared_distances(points, centres[c : c + 1])[:, 0]

@@ -71,7 +71,7 @@ class Lift:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Return by name the numbers of rewards, their means, and the two estimates."""
+        """Return the numbers of rewards, the mean rewards, and the two estimates, by name."""
         return {
             "rewards": {"chooser": self.chooser.count, self.baseline: self.other.count},
             "means": {"chooser": self.chooser.mean, self.baseline: self.other.mean},

@@ -79,7 +79,7 @@ def hac_mean(series: Floats, lags: int | None = None) -> SeriesMean:
 def conservative_error(series: Floats) -> float:
     """Return the larger of two standard errors of the mean: Newey & West's, and den Haan & Levin's (1997).
 
-    For den Haan & Levin's, an autoregression x_t = Σ φ_j x_{t−j} + e_t is fitted by the Yule-Walker equations. Akaike's
+    For the second error, an autoregression x_t = Σ φ_j x_{t−j} + e_t is fitted by the Yule-Walker equations. Akaike's
     criterion selects its order, at most 10 log₁₀ n. Then n·var = σ_e² / (1 − Σφ_j)². The larger one is used because
     Newey & West take too few lags for a short series with strong autocorrelation.
     """
