@@ -1,8 +1,8 @@
 """The moments and the M-step of EM for the linear-Gaussian model (Shumway and Stoffer, 1982).
 
-To a moment, each distinct covariance is added once, multiplied by the number of rounds in which it occurs. The products
-of means are added by matrix multiplication. An iteration over a long series without missing entries costs O(d²) per
-round.
+Each distinct covariance is added to the moments once, multiplied by the number of rounds in which it occurs. The
+products of means are added by matrix multiplication. An iteration over a long series without missing entries costs
+O(d²) per round.
 """
 
 from __future__ import annotations

@@ -315,8 +315,8 @@ def expected_rewards(family, means, variances, expected):  # type: ignore[no-unt
 def family_sums(family, features, arms, rewards, mean, G, h, likelihoods):  # type: ignore[no-untyped-def]
     """Add the terms of a Newton step at the parameters `mean` (K, p) to G, h and likelihoods, for all rewards (n,).
 
-    Rewards are NaN where there is none. With η = cᵀm_a and the curvature w, G (K, p, p) is Σ w ccᵀ, h (K, p) is Σ c(wη
-    + r − μ(η)), and likelihoods (K,) is Σ log p(r | η) up to a constant.
+    Rewards are NaN where there is none. Let w be the curvature at the linear predictor η = cᵀm_a. Then G (K, p, p) is Σ
+    w ccᵀ, h (K, p) is Σ c(wη + r − μ(η)), and likelihoods (K,) is Σ log p(r | η) up to a constant.
     """
     p = features.shape[1]
     for t in range(features.shape[0]):
@@ -446,10 +446,11 @@ def update_context_from_family(  # type: ignore[no-untyped-def]
 ):
     """Update x and P of the streams in `rows` (n,) with rewards as observations of the context.
 
-    The arguments are those of `kernels.adaptive.update_context`. With the mode z and w of `learn_family_packed`, x +=
-    Pm(r − μ(z)) and P −= w Pm mᵀP/(1 + wq). The arm has already learnt from the reward. Let η⁺ and s⁺ be the mean and
-    the parameter variance of its linear predictor after learning, and g = mᵀPm. Then z is the mode for the prior mean
-    η⁺ and the prior variance g. The parameter variance before learning was s = s⁺(1 + wg)/(1 + wg − ws⁺).
+    The arguments are those of `kernels.adaptive.update_context`. Let z be the mode and w the curvature at z. The
+    updates are x += Pm(r − μ(z)) and P −= w Pm mᵀP/(1 + wq). The arm has already learnt from the reward. Let η⁺ and s⁺
+    be the mean and the parameter variance of the arm's linear predictor after learning, and g = mᵀPm. Then z is the
+    mode for the prior mean η⁺ and the prior variance g. The parameter variance before learning was s = s⁺(1 + wg)/(1 +
+    wg − ws⁺).
     """
     for t in range(rows.shape[0]):
         b = rows[t]
