@@ -446,11 +446,11 @@ def update_context_from_family(  # type: ignore[no-untyped-def]
 ):
     """Update x and P of the streams in `rows` (n,) with rewards as observations of the context.
 
-    The arguments are those of `kernels.adaptive.update_context`. Let z be the mode and w the curvature at z. The
-    updates are x += Pm(r − μ(z)) and P −= w Pm mᵀP/(1 + wq). The arm has already learnt from the reward. Let η⁺ and s⁺
-    be the mean and the parameter variance of the arm's linear predictor after learning, and g = mᵀPm. Then z is the
-    mode for the prior mean η⁺ and the prior variance g. The parameter variance before learning was s = s⁺(1 + wg)/(1 +
-    wg − ws⁺).
+    The arguments are those of `kernels.adaptive.update_context`. With z and w as in `learn_family_reward`, and q as in
+    `learn_family_packed`, the updates are x += Pm(r − μ(z)) and P −= w Pm mᵀP/(1 + wq). The arm has already learnt from
+    the reward. Let η⁺ and s⁺ be the mean and the parameter variance of the arm's linear predictor after learning, and g
+    = mᵀPm. Then z is the mode for the prior mean η⁺ and the prior variance g. The parameter variance before learning
+    was s = s⁺(1 + wg)/(1 + wg − ws⁺).
     """
     for t in range(rows.shape[0]):
         b = rows[t]

@@ -1,9 +1,9 @@
 """Bayesian linear regression, separate for every stream and arm (docs/mathematics.md, "The arms").
 
-The posterior of an arm is its mean m_a and covariance C_a = B_a⁻¹. A rank-one update of both costs O(p²). Means are
-(B, K, p). Of the symmetric C_a only the upper triangle is stored, row by row, in `cov` (B, K, p(p + 1)/2), because
-scoring takes about as long as reading the covariances. Results are written to arrays of the caller, because allocating
-arrays takes longer than the arithmetic of a small problem.
+The posterior of an arm is its mean m_a and covariance C_a = B_a⁻¹. A rank-one update of both costs O(p²). Means are (B,
+K, p). Only the upper triangle of the symmetric C_a is stored, row by row, in `cov` (B, K, p(p + 1)/2), because scoring
+takes about as long as reading the covariances. Results are written to arrays of the caller, because allocating arrays
+takes longer than the arithmetic of a small problem.
 """
 
 from __future__ import annotations

@@ -81,8 +81,8 @@ class LinearGaussianModel:
     transition : array_like, shape (d, d)
         D, the matrix that moves the context from one round to the next.
     process_cov : array_like, shape (d, d) or (d,), or float
-        Q, the covariance of the process noise. A vector stands for its diagonal, and a number for a multiple of the
-        identity.
+        Q, the covariance of the process noise. A vector stands for a diagonal matrix, and a number for a multiple of
+        the identity.
     observation_cov : array_like, shape (k, k) or (k,), or float
         Σ, the covariance of the observation noise, in the same forms. A number requires `observation`.
     observation : array_like, shape (k, d), optional

@@ -12,8 +12,8 @@ from halfseen.kernels.uneven import filter_uneven
 from halfseen.models.results import Array, Belief
 from halfseen.validation import elapsed_steps, vector
 
-# If the covariance of a model has not converged after this many rounds, the gain is computed in every step after a
-# missing entry.
+# If the covariance of a model has not converged after this many rounds, the gain is computed in every step from the
+# first missing entry on.
 _MAX_ROUNDS_TO_LIMIT = 5_000
 
 

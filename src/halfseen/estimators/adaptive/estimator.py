@@ -152,7 +152,8 @@ class Adaptive(Estimator):
         self.centre, self.scale = np.zeros((count, k)), np.ones((count, k))  # the model describes (y − centre)/scale
         self.shift = np.zeros((count, max_dimension))  # added to contexts, so that 0 is the origin of the features
         # Whether the origin is the mean of the first ORIGIN_ROUNDS observations since `regime_start`, not the centre.
-        # If the origin is 0 in the units of y (`Calibrated.through_zero`), this says which of the other two is better.
+        # If the origin is 0 in the units of y (`Calibrated.through_zero`), `origin_at_start` says which of the other
+        # two is better.
         self.origin_at_start = np.ones(count, dtype=np.bool_)
         self.start_sum = np.zeros((count, k))  # sum of the first ORIGIN_ROUNDS observations
         self.start_count = np.zeros((count, k))  # for each entry, how many of these observations have it
