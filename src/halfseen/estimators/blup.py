@@ -18,11 +18,11 @@ SINGULAR = 1e-12  # relative eigenvalue below which a direction is treated as ha
 class Blup(Estimator):
     """The best linear prediction of the context from the observation of one round.
 
-    The prediction is c_t = (AᵀΣ⁻¹A + S⁻¹)⁻¹AᵀΣ⁻¹ y_t, where S = E[xxᵀ]. It is computed as S Aᵀ(A S Aᵀ + Σ)⁻¹ y_t,
-    which also works if Σ or S is singular. Earlier observations are not used. Missing entries of y_t are left out; if
-    all are missing, the prediction is 0. If S is "running", S is the mean of yyᵀ so far, minus Σ. Then only the
+    The prediction is c_t = (AᵀΣ⁻¹A + S⁻¹)⁻¹AᵀΣ⁻¹ y_t, where S = E[xxᵀ]. It is computed as S Aᵀ(A S Aᵀ + Σ)⁻¹ y_t, which
+    also works if Σ or S is singular. Earlier observations are not used. Missing entries of y_t are left out; if all are
+    missing, the prediction is 0. If `context_cov` is "running", S is the mean of yyᵀ so far, minus Σ. Then only the
     observed coordinates are predicted, because y contains no information on their covariance with the hidden
-    coordinates. The running mean starts as if I + Σ had been observed in one round.
+    coordinates. The running mean starts as if yyᵀ had been I + Σ in one earlier round.
 
     Parameters
     ----------

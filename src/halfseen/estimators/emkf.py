@@ -134,9 +134,10 @@ class Emkf(Estimator):
     def _refit(self, ended: Ints, length: int | None = None) -> None:
         """Do the M-step for streams whose window has ended, if enough rounds of the window were observed.
 
-        If a gap has ended the window early, `length` is the number of its rounds.
+        If a gap has ended the window early, `length` is the number of rounds in the window.
 
-        In a window with few observations, the filtered means only repeat the predictions of the model.
+        Windows with few observations are not used, because their filtered means mostly repeat the predictions of the
+        model.
         """
         informative = ended[enough_seen(self.rounds_seen[ended], self._window) & self.outer_sum[ended].any(axis=(1, 2))]
         if len(informative):

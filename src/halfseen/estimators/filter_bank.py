@@ -116,7 +116,7 @@ class FilterBank(Stateful):
         self._steady = bool(self.frozen[self.group].all())
 
     def _groups_to_advance(self, rows: Ints, seen: Mask) -> tuple[Ints, Mask]:
-        """Split groups whose streams do not all observe the same entries now.
+        """Split groups whose streams do not all observe the same entries in this round.
 
         Returns the groups to advance and the observed entries of each.
         """
@@ -181,7 +181,7 @@ class FilterBank(Stateful):
         self._steady = False
 
     def _own_state(self, rows: Ints | None) -> State:
-        """Return the state with one covariance and gain per stream, and a shared model only once."""
+        """Return the state, with one covariance and gain per stream. A shared model is included only once."""
         all_rows = np.arange(len(self.mean)) if rows is None else rows
         state: State = {name: getattr(self, name) for name in _MODEL}
         if not self._shared_model and rows is not None:

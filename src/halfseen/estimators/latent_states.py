@@ -38,7 +38,7 @@ class LatentStates(Estimator):
     state_prior : array_like, optional
         P_1. The default is uniform.
     memory : int
-        Number of rounds after which a reward is discarded.
+        A reward is discarded if it arrives this many rounds late, or later.
 
     References
     ----------

@@ -4,8 +4,8 @@ Streams differ in the dimension d of their model. The matrices of a stream are t
 gaps at the beginning of its row of a two-dimensional array, and `sizes` (B,) holds the dimensions. Features are c = (1,
 x + shift), an intercept and the context relative to an origin that is chosen per stream. So p = d + 1.
 
-Packed arrays, by row: D, Q, P and smooth_cov are (d, d), R is (k, k), x and shift are (d,), mean is (K, p), cov is
-(K, p, p), slopes is (K, d) and moment is (p, p).
+The packed arrays have these shapes per stream: D, Q, P and smooth_cov are (d, d), R is (k, k), x and shift are (d,),
+mean is (K, p), cov is (K, p, p), slopes is (K, d) and moment is (p, p).
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from halfseen.kernels.kalman import covariance_step, predict, several_steps, wit
 from halfseen.kernels.linalg import copy_into, subtract_outer
 from halfseen.kernels.regression import MAX_REDUCTION, SAFE_REDUCTION
 
-# The largest contribution of one round to the mean surprise, whose expected value is 1. So one extreme round alone is
-# never detected as a change.
+# The largest contribution of one round to `surprise`, a running mean with the expected value 1. One extreme round alone
+# is therefore never detected as a change.
 OUTLIER = 9.0
-# A prediction error e of variance s has weight 1 if e² ≤ LIMIT·s, and (FREEDOM + LIMIT)/(FREEDOM + e²/s) beyond, as
-# under a Student-t distribution. The error is used as if its variance were s/weight. Observed entries and rewards with
-# a weight below WILD are counted as wild.
+# If e² ≤ LIMIT·s, a prediction error e of variance s has the weight 1. Otherwise its weight is in proportion to the
+# weight under a Student-t distribution, (FREEDOM + LIMIT)/(FREEDOM + e²/s). The error is used as if its variance were
+# s/weight. Observed entries and rewards with a weight below WILD are counted as wild.
 LIMIT, FREEDOM, WILD, LEAST_WEIGHT = 9.0, 4.0, 0.1, 1e-12
 MAX_LEAD = 1e9  # the largest absolute value of the lead of the other origin (see `score_packed`)
-VOTE = -2.0  # nats: predictions under the other origin are also used while its lead is above this
-BONUS = 1.4  # standard deviations: the posterior with the higher mean + BONUS·std scores an arm
+VOTE = -2.0  # nats: while the lead of the other origin is above this, predictions under that origin are also used
+BONUS = 1.4  # of the posteriors under the two origins, the one with the higher mean + BONUS·std scores an arm
 # The largest absolute value of a context in scaled units. With rewards within ±1e100 all variances are then finite.
 MAX_CONTEXT = 1e50
 MAX_GAIN = 1e150  # the largest gain of the update of a context by a reward; the square of a larger gain overflows
@@ -55,11 +55,11 @@ def weight(error, variance):  # type: ignore[no-untyped-def]
 
 @kernel()
 def kalman_step(b, d, D, Q, R, x, P, y, robust, weights):  # type: ignore[no-untyped-def]
-    """Update x and P of stream b with dimension d by y (k,), and return the mean squared standardised innovation.
+    """Update x and P of stream b, of dimension d, with y (k,), and return the mean squared standardised innovation.
 
     The returned mean is NaN if nothing is seen. If a variance exceeds MAX_CONTEXT², because the dynamics are unstable
-    and nothing was seen for long, P does not change, and x is predicted but not updated. If `robust` is true, an entry
-    whose innovation has a weight below 1 is used as if its sensor noise were larger, so that the variance of its
+    and nothing was seen for long, P does not change, and x is predicted but not updated. If `robust` is true and the
+    innovation of an entry has a weight below 1, the sensor noise of the entry is increased until the variance of the
     innovation is divided by the weight. The weights are written to `weights` (k,).
     """
     k = y.shape[0]
@@ -178,8 +178,8 @@ def filter_round(  # type: ignore[no-untyped-def]
 def stored_features(rows, rounds, dropped, belief, features):  # type: ignore[no-untyped-def]
     """Write the features of past rounds (n,) from the history `belief` (B, H, p) to `features` (n, p).
 
-    They are NaN if the round is no longer in the history or has no features. dropped (B,) is the number of rounds that
-    are no longer in the history.
+    The features are NaN if the round is no longer in the history or has no features. dropped (B,) is the number of
+    rounds that are no longer in the history.
     """
     for s in range(rows.shape[0]):
         b, at = rows[s], rounds[s] - 1 - dropped[rows[s]]
@@ -246,9 +246,10 @@ def score_packed(  # type: ignore[no-untyped-def]
 ):
     """Write the predicted rewards and their parameter variances to `means` and `variances` (n, K).
 
-    other_mean and other_cov are the arms under the other origin. Its lead (B,) is the logarithm of its likelihood ratio
-    to the origin in force. While the lead is above VOTE, the more optimistic of the two predictions of an arm is used.
-    origin (B,), which was subtracted from the rewards, is added to all means.
+    other_mean and other_cov are the posteriors of the arms under the other origin. lead (B,) is the logarithm of the
+    likelihood ratio of the other origin to the origin in force. While the lead is above VOTE, the more optimistic of
+    the two predictions of an arm is used. origin (B,) is the number that was subtracted from the rewards. It is added
+    to all means.
     """
     for s in range(rows.shape[0]):
         b = rows[s]
@@ -314,8 +315,9 @@ def _noise(b, a, d, slopes, noise, smooth_cov, P):  # type: ignore[no-untyped-de
 def noise_packed(rows, sizes, slopes, noise, smooth_cov, P, variances):  # type: ignore[no-untyped-def]
     """Write the variance of a reward around cᵀθ_a, max(s_a − μᵀP̄μ, 0.1 s_a) + μᵀPμ, to `variances` (n, K).
 
-    The noise variances s (B, K) were estimated on smoothed contexts, so they include the covariance P̄ (smooth_cov) of
-    those contexts. P is the covariance of the present context, and μ are the slopes of the last fit.
+    The noise variances s = `noise` (B, K) were estimated on smoothed contexts, so they include a part that comes from
+    P̄ = `smooth_cov`, the covariance of those contexts. P is the covariance of the present context, and μ are the
+    slopes of the last fit.
     """
     for s in range(rows.shape[0]):
         b = rows[s]
@@ -361,7 +363,7 @@ def _is_wild(b, a, p, c, reward, v, fit_mean, fit_var):  # type: ignore[no-untyp
 
 @kernel()
 def _noise_ratio(b, a, other_noise, noise):  # type: ignore[no-untyped-def]
-    """Return the noise variance of arm a under the other origin, divided by the one under the origin in force."""
+    """Return the ratio of the noise variances of arm a under the other origin and under the origin in force."""
     return min(max(other_noise[b, a] / noise[b, a], 1e-6), 1e6)
 
 
@@ -412,10 +414,10 @@ def learn_packed(  # type: ignore[no-untyped-def]
     """Update the posteriors of the arms played (n,) with rewards (n,) on features (n, p), row by row.
 
     A reward whose features are NaN is ignored, because its round is no longer in the history. fit_mean and fit_var are
-    the means and variances of the parameters after the last fit. In streams where has_other (B,) is true, the arms
-    under the other origin learn too, with noise in proportion to `other_noise` (B, K), and `lead` (B,) changes by the
-    difference of the log densities of the reward under the two origins. wild (B,) counts the rewards with a weight
-    below WILD.
+    the means and variances of the parameters after the last fit. In streams where has_other (B,) is true, the
+    posteriors under the other origin learn too, with a noise variance in proportion to `other_noise` (B, K). `lead`
+    (B,) then changes by the difference of the log densities of the reward under the two origins. wild (B,) counts the
+    rewards with a weight below WILD.
     """
     for s in range(rows.shape[0]):
         if math.isnan(features[s, 0]):
@@ -449,7 +451,7 @@ def _replace(b, a, p, mean, cov, c, old, old_v, new, new_v):  # type: ignore[no-
         quadratic += total * c[i]
         fitted += mean[b, a * p + i] * c[i]
     # The prediction of this reward from all others has precision 1/q − 1/v, where q is the variance of its prediction
-    # from all rewards and v the noise variance.
+    # from all rewards, including itself, and v is the noise variance.
     left = 1.0 - quadratic / old_v
     if not left > 1e-9:  # the other rewards say nothing about this one, so its effect cannot be removed
         return 0.0
@@ -480,9 +482,9 @@ def replace_packed(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Replace old_rewards (n,) by rewards (n,) in the posteriors of the arms played (n,).
 
-    The old rewards were learnt with the noise `variances` (n,), before weighting. An infinite variance means that the
-    reward was not learnt. in_fit (n,) says whether the last fit has learnt the reward. A fit leaves wild rewards out
-    and gives all others the weight 1.
+    `variances` (n,) are the noise variances with which the old rewards were learnt, before weighting. An infinite
+    variance means that the reward was not learnt. in_fit (n,) says whether the last fit has learnt the reward. A fit
+    leaves wild rewards out and gives all others the weight 1.
     """
     for s in range(rows.shape[0]):
         if math.isnan(features[s, 0]) or math.isinf(variances[s]):
@@ -517,7 +519,7 @@ def has_usable_reward(b, slot, reward, fitted, raw):  # type: ignore[no-untyped-
 
 @kernel()
 def context_gain(b, a, d, slopes, P, gain):  # type: ignore[no-untyped-def]
-    """Write Pm to `gain` (d,) and return mᵀPm, where m are the slopes of arm a, or NaN if an entry is too large."""
+    """Write Pm, where m are the slopes of arm a, to `gain` (d,). Return mᵀPm, or NaN if Pm is too large."""
     spread, largest = 0.0, 0.0
     for i in range(d):
         total = 0.0
@@ -533,7 +535,7 @@ def context_gain(b, a, d, slopes, P, gain):  # type: ignore[no-untyped-def]
 def move_context(b, d, x, P, gain, spread, error, variance, share):  # type: ignore[no-untyped-def]
     """Add gain·error/variance to x and subtract gain gainᵀ·share from P, which stays positive semi-definite.
 
-    gain (d,) and spread are those of `context_gain`.
+    gain (d,) and spread are the results of `context_gain`.
     """
     share = min(share, 1.0 / max(spread, 1e-300))
     for i in range(d):
@@ -551,9 +553,9 @@ def update_context(  # type: ignore[no-untyped-def]
     slots (n,) are the positions of the rewards in the arrays arm and reward (B, H) of the history. Streams without a
     usable reward (see `has_usable_reward`) do not change. origin (B,) is subtracted from rewards.
 
-    The arm has already learnt from the reward. Let e⁺ be the error and q⁺ the parameter variance of its prediction
-    after learning. The updates x += Pm e⁺/v and P −= Pm mᵀP (v − q⁺)/v² equal the updates with the arm as it was before
-    learning. m are the slopes of the arm, and v is the noise variance.
+    The arm has already learnt from the reward. Let e⁺ be the error and q⁺ the parameter variance of the prediction of
+    this reward after learning. The updates x += Pm e⁺/v and P −= Pm mᵀP (v − q⁺)/v² equal the updates with the arm as
+    it was before learning. m are the slopes of the arm, and v is the noise variance.
     """
     for s in range(rows.shape[0]):
         b = rows[s]

@@ -16,7 +16,7 @@ _LN2_HIGH = float.fromhex("0x1.62e42fee00000p-1")  # 32 bits, so that its produc
 _LN2_LOW = float.fromhex("0x1.a39ef35793c76p-33")
 _ONE = 1023 << 52  # the bits of 1.0. The exponent starts at bit 52.
 _FROM_ROOT_HALF = _ONE - int(np.float64(math.sqrt(0.5)).view(np.int64))
-_INTEGERS = 2.0**52  # a float from here to 2⁵³ is an integer, whose excess over 2⁵² is in the lowest bits
+_INTEGERS = 2.0**52  # a float from 2⁵² to 2⁵³ is an integer, and its lowest bits are this integer minus 2⁵²
 _INTEGERS_BITS = 1075 << 52
 
 

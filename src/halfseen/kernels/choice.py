@@ -20,7 +20,8 @@ POINT, NORMAL, HALF_NORMAL = 0, 1, 2
 
 _REACH = 8.5  # standard deviations beyond which the tail of a normal distribution (1e-17) is ignored
 _PANEL = 2.5  # width of a quadrature panel in units of the smallest standard deviation in it
-_MANY, _MANY_HALVES = 50, 10  # with more normal (or half-normal) arms, panels are half as wide: the integrand is steep
+# With more than _MANY normal or _MANY_HALVES half-normal arms, the integrand is steep, so panels are half as wide.
+_MANY, _MANY_HALVES = 50, 10
 _NEGLIGIBLE_STD = 1e-13  # a standard deviation below this share of the largest counts as 0
 _TINY, _LARGE = 1e-250, 2.0**600  # if all standard deviations are below _TINY, scores are multiplied by _LARGE
 _NEGLIGIBLE_PROBABILITY = 1e-30  # a panel is skipped if P(all scores are below its end) is less than this
@@ -52,7 +53,7 @@ def pick(means, variances, widths, distribution, noise, available, winners):  # 
     """Write the available arm with the highest score in every row to `winners` (n,).
 
     means, variances, widths and available are (n, K). noise (n, K) are the standard normals z of the draws ζ. Ties are
-    broken by the larger noise. The noises are exchangeable, so each of n tied arms wins with probability 1/n.
+    broken by the larger noise. The noises are exchangeable, so each of m tied arms wins with probability 1/m.
     """
     for i in range(means.shape[0]):
         winners[i] = pick_one(i, means, variances, noise, i, widths, distribution, i, available)
@@ -141,14 +142,14 @@ def _integrate(means, stds, distribution, random, low, high, share, probabilitie
 
 @kernel(AS_WRITTEN)
 def _win_probabilities(scores, spreads, distribution, available, probabilities):  # type: ignore[no-untyped-def]
-    """Add to `probabilities` (K,) how probable it is that each of the independent scores m_a + s_a ζ_a is the highest.
+    """Add to `probabilities` (K,) the probability that arm a has the highest of the independent scores m_a + s_a ζ_a.
 
-    Arms whose s is 0 or negligible compared with the largest are point masses. The best of them is a floor below which
-    no other arm wins. If no other score exceeds the floor, one of the point masses wins. The loop therefore repeats for
-    the point masses, with their own scale and the probability of this case. Half-normal scores are never below their
-    means, so the largest mean is a floor as well. The best score is subtracted from all scores, so that their
-    differences are accurate. Tiny standard deviations are scaled by a power of 2, because the density would not be
-    finite if the standard deviation were a subnormal number.
+    If s_a is 0, or negligible compared with the largest s, the score of arm a is a point mass. The highest point mass
+    is a floor: no score below it wins. If no other score exceeds the floor, one of the point masses wins. The loop
+    therefore repeats for the point masses, with their own scale, and with the probability of this case as `share`.
+    Half-normal scores are never below their means, so the largest mean is a floor as well. The best score is subtracted
+    from all scores, so that their differences are accurate. Tiny standard deviations are scaled by a power of 2,
+    because the density would not be finite if the standard deviation were a subnormal number.
     """
     arms = scores.shape[0]
     begin = 0.0 if distribution == HALF_NORMAL else -_REACH
@@ -212,7 +213,8 @@ def break_even(variance, noise, rounds, logs, gaps):  # type: ignore[no-untyped-
     The gap g is in standard deviations of the arm's prediction. One reward changes the mean of the arm by q·std·Z,
     where q² = variance/(variance + noise) and Z ~ N(0, 1). If the arm is then better than the best arm so far, the
     difference is gained in each of `rounds` rounds. So g solves rounds·q·E(Z − g/q)⁺ = g (docs/mathematics.md, "The
-    choosers"). The solution for q = 1 is interpolated in the table `gaps` at the logarithms `logs` of the rounds.
+    choosers"). The table `gaps` contains solutions for q = 1, at numbers of rounds whose logarithms are `logs`. Between
+    them, the solution is interpolated.
     """
     share = math.sqrt(variance / max(variance + noise, 1e-300))
     if not rounds > 0.0 or math.log(rounds) <= logs[0]:
@@ -243,7 +245,7 @@ def draw_arm(probabilities, uniforms, winners):  # type: ignore[no-untyped-def]
         total, winners[i] = 0.0, -1
         for a in range(arms):
             if probabilities[i, a] > 0.0:
-                winners[i] = a  # stays the last possible arm if rounding keeps the sum below the uniform
+                winners[i] = a  # remains the result if the total never exceeds the uniform, because of rounding
                 total += probabilities[i, a]
                 if total > uniforms[i, 0]:
                     break

@@ -1,7 +1,7 @@
 """Compilation of kernels with Numba when they are first called, and their cache on disk.
 
 Types are inferred from the first call. Callers pass C-contiguous, writable arrays, so that every kernel is compiled for
-one set of types. With NUMBA_DISABLE_JIT=1 in the environment kernels run as plain Python, which is slow but can be
+one set of types. With NUMBA_DISABLE_JIT=1 in the environment, kernels run as plain Python, which is slow but can be
 debugged.
 """
 

@@ -1,7 +1,8 @@
 """The moments and the M-step of EM for the linear-Gaussian model (Shumway and Stoffer, 1982).
 
-Each distinct covariance is added once, times the number of rounds in which it occurs, and the means enter by matrix
-products. An iteration over a long series without missing entries costs O(d²) per round.
+Each distinct covariance is added to the moments once, multiplied by the number of rounds in which it occurs. The
+products of means are added by matrix multiplication. An iteration over a long series without missing entries costs
+O(d²) per round.
 """
 
 from __future__ import annotations
@@ -81,9 +82,9 @@ def state_moments(x: Matrix, rows: Index, P_smooth: Stack, lag: Stack) -> tuple[
 def _complete_moment(M: Matrix, R: Matrix, seen: Flags, work: Stack) -> None:
     """Fill in the missing entries of M = E[n nᵀ | y] (k, k), where n is the observation noise.
 
-    M is given for the observed entries and 0 elsewhere. For observed entries s and missing entries u, with K = Σ_us
-    Σ_ss⁻¹: E[n_u n_sᵀ] = K M_ss and E[n_u n_uᵀ] = K M_ss Kᵀ + Σ_uu − K Σ_su, which is Σ_uu if Σ is diagonal. `work` (5,
-    k, k) is scratch.
+    On input, M has the moments of the observed entries, and 0 elsewhere. For observed entries s and missing entries u,
+    with K = Σ_us Σ_ss⁻¹: E[n_u n_sᵀ] = K M_ss and E[n_u n_uᵀ] = K M_ss Kᵀ + Σ_uu − K Σ_su, which is Σ_uu if Σ is
+    diagonal. `work` (5, k, k) is scratch.
     """
     k = R.shape[0]
     known, cross, scratch, W, K = work[0], work[1], work[2], work[3], work[4]

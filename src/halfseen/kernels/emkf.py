@@ -1,4 +1,4 @@
-"""The M-step of EMKF-Bandit: filtered means are regressed on those of the round before (docs/mathematics.md, "EMKF").
+"""The M-step of EMKF-Bandit: each filtered mean is regressed on the one before it (docs/mathematics.md, "EMKF").
 
 Each window of rounds has the sums X = Σ x̂_{t−1} x̂_{t−1}ᵀ and Ψ = Σ x̂_t x̂_{t−1}ᵀ over its pairs of consecutive
 rounds.
@@ -46,7 +46,7 @@ def _add_pairs(b: int, before: Matrix, after: Matrix, X: Stack, Psi: Stack) -> N
 
 @kernel()
 def _start_window(b: int, mean: Vector, opening: Matrix, X: Stack, Psi: Stack) -> None:
-    """Start a window of stream b with x̂_t = mean (d,) and without a pair."""
+    """Start a window of stream b whose first filtered mean is `mean` (d,), and which has no pair yet."""
     for i in range(mean.shape[0]):
         opening[b, i] = mean[i]
         for j in range(mean.shape[0]):
@@ -64,7 +64,7 @@ def add_pairs(
     X: Stack,  # (B, d, d), updated in place
     Psi: Stack,  # (B, d, d), updated in place
 ) -> None:
-    """Add the pair (x̂_{t−1}, x̂_t) to X and Ψ. The first round of a window resets both and has no pair."""
+    """Add the pair (x̂_{t−1}, x̂_t) to X and Ψ. In the first round of a window, set X and Ψ to 0 instead."""
     for s in range(rows.shape[0]):
         b = rows[s]
         if first[s] != 0:

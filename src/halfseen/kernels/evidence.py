@@ -21,8 +21,8 @@ from halfseen.kernels.compiling import kernel
 NOISE_WEIGHT = 10.0  # the pooled noise variance counts as this many rewards in the noise variance of every arm
 PRIOR_WEIGHT = 10.0  # in the estimate of Λ, a multiple of the identity counts as this many arms
 
-# In the estimate of the variance of the intercepts, INTERCEPT_SHARE of the mean square reward counts as
-# INTERCEPT_WEIGHT arms.
+# In the estimate of the variance of the intercepts, a variance of INTERCEPT_SHARE times the mean square reward counts
+# as INTERCEPT_WEIGHT arms.
 INTERCEPT_WEIGHT, INTERCEPT_SHARE = 1.0, 0.2
 NOISE_SHARE = 0.5  # the share of the mean square reward that is noise at the start of EM
 
@@ -31,8 +31,8 @@ NOISE_SHARE = 0.5  # the share of the mean square reward that is noise at the st
 NOISE_DOUBT = 0.1
 LEAST_FREEDOM = 0.02  # the least degrees of freedom of the residuals, as a share of the number of rewards
 
-# The least share of the mean square reward that the prior of the slopes explains. A smaller prior would stop
-# exploration.
+# The prior of the slopes explains at least this share of the mean square reward. With a smaller prior variance,
+# exploration would stop.
 SLOPE_SHARE = 0.5
 ALPHA_WEIGHT = 2.0  # the prior α = 0 counts as this many arms
 ZERO_SHARE = 1e-6  # with `through_zero`, the variance of intercepts as a share of the mean square reward
@@ -131,8 +131,8 @@ def first_hyperparameters(G, h, squares, counts, noise, prior, through_zero=Fals
 def _main_direction(G, u, image, spread):  # type: ignore[no-untyped-def]
     """Compute the direction u (p,) in which contexts vary most, with u_0 = 0. Return False if they do not vary.
 
-    The method is power iteration from the largest column of the scatter matrix of the contexts of all rewards. `image`
-    (p,) and `spread` (p, p) are scratch.
+    The method is power iteration with the scatter matrix of the contexts of all rewards, starting from its largest
+    column. `image` (p,) and `spread` (p, p) are scratch.
     """
     p, total_rewards = G.shape[1], 0.0
     image[:], spread[:] = 0.0, 0.0
@@ -302,8 +302,8 @@ def fit_arms(  # type: ignore[no-untyped-def]
         if step >= iterations or played == 0:
             break
         step += 1
-        # The pooled noise is residuals / degrees of freedom, which converges faster than EM. The noise variance of each
-        # arm comes from EM.
+        # The pooled noise variance is the sum of squared residuals divided by their degrees of freedom. This converges
+        # faster than EM. The noise variance of each arm comes from EM.
         spare = max(total_rewards - freedom, LEAST_FREEDOM * total_rewards)
         pooled = max((left + NOISE_DOUBT * power / total_rewards) / spare, TINY * power / total_rewards, 1e-300)
         change = 0.0

@@ -1,8 +1,8 @@
 """The Kalman filter over whole series of one model, with every distinct covariance computed once.
 
 Covariances depend on the model and on which entries are observed, but not on their values. The filter therefore stores
-them in a table that is a tree. Row 0 is the prior, and every other row is the covariance step from its parent for one
-pattern of observed entries. A series is a path in the tree, stored as one row number per time.
+them in a table that is a tree. Row 0 is the prior, and every other row is the result of the covariance step from its
+parent for one pattern of observed entries. A series is a path in the tree, stored as one row number per time.
 
 A row of a series whose first entry is infinite is not an observation: it starts a new series with the same model. At
 the time of this row, the new series is at x_0, so its covariance is row 0 of the table.

@@ -95,7 +95,7 @@ def expected_reward(family, predictor, variance):  # type: ignore[no-untyped-def
 
 @kernel()
 def posterior_mode(family, reward, predictor, variance):  # type: ignore[no-untyped-def]
-    """Return the mode z of −(z − η)²/(2q) + log p(r | z), for the prior mean η = predictor and q = variance.
+    """Return the mode z of −(z − η)²/(2q) + log p(r | z), where η is `predictor` and q is `variance`.
 
     The negative derivative, (z − η)/q + μ(z) − r, increases with z. Its zero is found by Newton's method within an
     interval that contains it, with a bisection wherever Newton's method would converge slowly.
@@ -135,7 +135,7 @@ def posterior_mode(family, reward, predictor, variance):  # type: ignore[no-unty
 
 @kernel()
 def step_and_curvature(family, reward, predictor, variance, reach):  # type: ignore[no-untyped-def]
-    """Return r − μ(z) and w at the mode z of `posterior_mode`.
+    """Return r − μ(z) and the curvature w at the mode z of `posterior_mode`.
 
     w is limited, so that no reward reduces a variance by a factor of more than MAX_REDUCTION. `reach` is the variance
     that the linear predictor would have if its terms were not correlated. If `reach` is much larger than `variance`,
@@ -187,7 +187,7 @@ def learn_family_reward(family, b, a, mean, cov, i, features, reward, gain):  # 
 
 @kernel()
 def base_rate(family, prior_var, total, count):  # type: ignore[no-untyped-def]
-    """Return the η with E[μ(η + ε)] = r̄ for ε ~ N(0, prior_var), as in `expected_reward`.
+    """Return the η with E[μ(η + ε)] = r̄ for ε ~ N(0, prior_var), where E is computed as in `expected_reward`.
 
     r̄ is the mean of `count` rewards with sum `total` and of one added reward, which is ½ for BINARY and 1 for COUNT.
     The result is 0 for GAUSSIAN.
@@ -247,7 +247,7 @@ def learn_family_rewards(  # type: ignore[no-untyped-def]
     stream. totals (B,) are the sums of these rewards, and counts (B, K) are the numbers of rewards. calibration (B, K,
     3) are the sums of predicted rewards, of rewards and of the predicted variances of rewards. These sums leave out the
     first FIRST_CHECKED rewards of each arm, and are 0 for GAUSSIAN. Each reward is predicted before it is learnt.
-    Returns the first row refused, or −1.
+    Returns the index of the first reward that was refused, or −1.
     """
     gain = np.empty(mean.shape[2])
     refused = -1
@@ -313,10 +313,10 @@ def expected_rewards(family, means, variances, expected):  # type: ignore[no-unt
 
 @kernel()
 def family_sums(family, features, arms, rewards, mean, G, h, likelihoods):  # type: ignore[no-untyped-def]
-    """Add the terms of a Newton step at the parameters mean (K, p) to G, h and likelihoods, for all rewards (n,).
+    """Add the terms of a Newton step at the parameters `mean` (K, p) to G, h and likelihoods, for all rewards (n,).
 
-    Rewards are NaN where there is none. With η = cᵀm_a and w of `curvature`, G (K, p, p) is Σ w ccᵀ, h (K, p) is
-    Σ c(wη + r − μ(η)), and likelihoods (K,) is Σ log p(r | η) up to a constant.
+    Rewards are NaN where there is none. Let w be the curvature at the linear predictor η = cᵀm_a. Then G (K, p, p) is Σ
+    w ccᵀ, h (K, p) is Σ c(wη + r − μ(η)), and likelihoods (K,) is Σ log p(r | η) up to a constant.
     """
     p = features.shape[1]
     for t in range(features.shape[0]):
@@ -367,7 +367,10 @@ def context_variances(rows, sizes, slopes, P, variances):  # type: ignore[no-unt
 
 @kernel()
 def working_noise(family, means, noise):  # type: ignore[no-untyped-def]
-    """Add 1/w, the noise variance of a reward on the scale of the linear predictors means (n, K), to `noise` (n, K)."""
+    """Add the noise variance 1/w of a reward to every entry of `noise` (n, K).
+
+    The variance is on the scale of the linear predictors, which are `means` (n, K).
+    """
     for i in range(means.shape[0]):
         for a in range(means.shape[1]):
             noise[i, a] += 1.0 / max(curvature(family, means[i, a]), 1.0 / MAX_REDUCTION)
@@ -381,8 +384,9 @@ def learn_family_packed(  # type: ignore[no-untyped-def]
 
     The variance of the linear predictor is q = cᵀCc + mᵀPm. Two kinds of reward are ignored: those with features of
     NaN, because their round is no longer in the history, and those with features so large that no digit of cᵀCc is
-    right. For calibration, see `learn_family_rewards`. The parameters of the last fit already allow for the covariance
-    smooth_cov of its contexts, so the predictions for `calibration` only include the variance beyond it.
+    right. For calibration, see `learn_family_rewards`. The parameters of the last fit already allow for smooth_cov, the
+    covariance of its contexts. The predictions for `calibration` therefore include only the variance beyond that of
+    smooth_cov.
     """
     for s in range(rows.shape[0]):
         if math.isnan(features[s, 0]):
@@ -423,7 +427,7 @@ def learn_family_packed(  # type: ignore[no-untyped-def]
 
 @kernel()
 def replace_family_packed(rows, sizes, mean, cov, features, arms, changes):  # type: ignore[no-untyped-def]
-    """Add C_a c·change to m_a, for changes (n,) of earlier rewards. Rewards whose features are NaN are left out."""
+    """Add C_a c·change to m_a, for changes (n,) of earlier rewards. Rewards whose features are NaN are not replaced."""
     for s in range(rows.shape[0]):
         if math.isnan(features[s, 0]):
             continue
@@ -442,10 +446,11 @@ def update_context_from_family(  # type: ignore[no-untyped-def]
 ):
     """Update x and P of the streams in `rows` (n,) with rewards as observations of the context.
 
-    Arguments as for `kernels.adaptive.update_context`. With the mode z and w of `learn_family_packed`,
-    x += Pm(r − μ(z)) and P −= w Pm mᵀP/(1 + wq). The arm has already learnt from the reward. If η⁺ and s⁺ are the mean
-    and the parameter variance of its linear predictor after learning, and g = mᵀPm, then z is the mode for the prior
-    mean η⁺ and variance g, and the parameter variance before learning was s = s⁺(1 + wg)/(1 + wg − ws⁺).
+    The arguments are those of `kernels.adaptive.update_context`. With z and w as in `learn_family_reward`, and q as in
+    `learn_family_packed`, the updates are x += Pm(r − μ(z)) and P −= w Pm mᵀP/(1 + wq). The arm has already learnt from
+    the reward. Let η⁺ and s⁺ be the mean and the parameter variance of the arm's linear predictor after learning, and g
+    = mᵀPm. Then z is the mode for the prior mean η⁺ and the prior variance g. The parameter variance before learning
+    was s = s⁺(1 + wg)/(1 + wg − ws⁺).
     """
     for t in range(rows.shape[0]):
         b = rows[t]

@@ -149,8 +149,9 @@ def filter_and_learn(rows, ys, rounds, exponent, floor, belief, F, mean, var, rh
 def fit_start(ys, passes, exponent, floor, belief, F, mean, var, rho_F, rho_1, rho_y, rho_yy):  # type: ignore[no-untyped-def]
     """Run EM on the first rounds ys (n, k) of one stream, and compute the statistics for `filter_and_learn`.
 
-    With weights 1/t the statistics are plain means over the rounds, and a pass with constant parameters followed by one
-    maximisation is an iteration of the Baum–Welch algorithm. The last pass uses the weights of `filter_and_learn`.
+    With weights 1/t the statistics are plain means over the rounds. A pass with constant parameters, followed by one
+    maximisation, is then an iteration of the Baum–Welch algorithm. The last pass uses the weights of
+    `filter_and_learn`.
     """
     M = belief.shape[0]
     pred, ret, old = np.empty(M), np.empty((M, M)), np.empty(M)
@@ -165,7 +166,7 @@ def fit_start(ys, passes, exponent, floor, belief, F, mean, var, rho_F, rho_1, r
 
 @kernel()
 def log_likelihood(ys, F, mean, var):  # type: ignore[no-untyped-def]
-    """Return log p(y_1, ..., y_n) of one stream, ys (n, k), from a uniform belief before the first round."""
+    """Return log p(y_1, ..., y_n) for the observations ys (n, k) of one stream, whose belief is uniform at first."""
     M = F.shape[0]
     belief, pred, ret = np.full(M, 1.0 / M), np.empty(M), np.empty((M, M))
     total = 0.0

@@ -36,7 +36,7 @@ def _frontier(regrets, information, eligible, frontier):  # type: ignore[no-unty
 
 @kernel(AS_WRITTEN)
 def _best_pair(regrets, gains, frontier, count):  # type: ignore[no-untyped-def]
-    """Return the two arms, and the probability of the second of them, that minimise (Σ p_a Δ_a)² / Σ p_a g_a.
+    """Return the two arms whose mixture minimises (Σ p_a Δ_a)² / Σ p_a g_a, and the probability of the second arm.
 
     Δ_a is 1 + regret_a, and g_a is the gain. For mixtures of two arms, the mean Δ and the mean gain g satisfy Δ = c +
     r·g, where r is the increase of Δ per unit of gain. Δ²/g has its minimum 4rc at g = c/r. If this g is not between
@@ -101,7 +101,7 @@ def minimise_information_ratio(means, variances, widths, noise_variances, availa
                 unit = max(unit, widths[i, a] * math.sqrt(variances[i, a]) - regrets[a])
             elif not scored:  # no arm has a score, so all are equal
                 eligible[a], information[a] = available[i, a], 0.0
-        if math.isinf(most):  # arms without noise give infinite information, so other information counts as 0
+        if math.isinf(most):  # arms without noise give infinite information; the other arms then count as 0
             most = 1.0
             for a in range(arms):
                 information[a] = 1.0 if math.isinf(information[a]) else 0.0

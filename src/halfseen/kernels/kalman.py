@@ -26,7 +26,7 @@ from halfseen.validation import LIMIT
 NOISE_FLOOR = 1e-9  # a Σ_ii of 0 is replaced by this share of S_ii
 MAX_VARIANCE = LIMIT * LIMIT  # the largest variance of a context; beyond it, unstable dynamics would overflow
 MAX_POWER = LIMIT**0.5  # the largest entry of a power of D, so that products with variances do not overflow
-NEGLIGIBLE = 1e-60  # entries of a power of D below this count as 0
+NEGLIGIBLE = 1e-60  # a power of D counts as 0 if all its entries are below this
 ROUNDING = 1e-13  # a positive Σ_ii is used unchanged if it is at least this share of S_ii
 
 
@@ -98,7 +98,7 @@ def _several_steps(D: Matrix, Q: Matrix, steps: int, D_n: Matrix, Q_n: Matrix, w
 def several_steps(D: Matrix, Q: Matrix, steps: int, D_n: Matrix, Q_n: Matrix, work: Stack) -> None:
     """Compute Dⁿ and the covariance Σ_{j<n} DʲQDʲᵀ of n = `steps` steps, by doubling. All matrices are (d, d).
 
-    If unstable dynamics would exceed MAX_VARIANCE in n steps, fewer steps are taken. `work` (4, d, d) is scratch.
+    If unstable dynamics would make an entry too large in n steps, fewer steps are taken. `work` (4, d, d) is scratch.
     """
     while not _several_steps(D, Q, steps, D_n, Q_n, work):
         steps //= 2
@@ -121,9 +121,9 @@ def covariance_step(
 ) -> None:
     """Compute the covariances and the gain of one Kalman step, with the observed entries only.
 
-    P⁻ = DPDᵀ + Q, S = AP⁻Aᵀ + Σ, G = P⁻AᵀS⁻¹ and P = (I−GA)P⁻(I−GA)ᵀ + GΣGᵀ. A Σ_ii of 0 is replaced by 1e-9 S_ii, a
-    share that does not depend on the units of y. A positive Σ_ii is raised to 1e-13 S_ii if it is smaller. The rounding
-    error of P is proportional to P⁻. Where this error could make P indefinite, the diagonal of P is raised.
+    P⁻ = DPDᵀ + Q, S = AP⁻Aᵀ + Σ, G = P⁻AᵀS⁻¹ and P = (I−GA)P⁻(I−GA)ᵀ + GΣGᵀ. A Σ_ii of 0 is replaced by 1e-9 S_ii, so
+    that the result does not depend on the units of y. A positive Σ_ii is raised to 1e-13 S_ii if it is smaller. The
+    rounding error of P is proportional to P⁻. Where this error could make P indefinite, the diagonal of P is raised.
     """
     d = D.shape[0]
     k = R.shape[0]

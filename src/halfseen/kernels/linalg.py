@@ -9,7 +9,7 @@ from halfseen.kernels.compiling import AS_WRITTEN, kernel
 
 PIVOT_FLOOR = 1e-14  # a pivot below this share of its diagonal entry is rounding error
 FREEZE = 1e-12  # a covariance whose relative change is below this has converged
-MAX_RAISE = 1e-3  # the largest part of a variance that rounding errors may add to it
+MAX_RAISE = 1e-3  # the largest share by which rounding errors may increase a variance
 CANCELLATION = 1e-14  # rounding error of a difference of two covariances, relative to the larger of the two
 
 
@@ -59,8 +59,9 @@ def whitener(S: Matrix, U: Matrix, W: Matrix) -> float:
     """Compute W = L⁻¹ with LLᵀ = S, so that S⁻¹ = WᵀW and log|S| = −2 Σ log W_ii.
 
     S (n, n) is positive semi-definite and W (n, n) lower triangular. If S is singular to working precision, its
-    diagonal is increased by the smallest of the shares 1e-13, 1e-11, ... with which the factorisation succeeds. A share
-    of each entry makes the result independent of the units of the coordinates. Returns the share. U (n, n) is scratch.
+    diagonal is increased by the smallest of the shares 1e-13, 1e-11, ... with which the factorisation succeeds. Because
+    each diagonal entry is increased by the same share of itself, the result does not depend on the units of the
+    coordinates. Returns the share, which is 0 if S is not singular. U (n, n) is scratch.
     """
     n = S.shape[0]
     share = 0.0
@@ -108,8 +109,9 @@ def symmetrise(P: Matrix) -> None:
 def raise_pivots(C: Matrix, scale: Vector) -> None:
     """Raise diagonal entries of C (n, n), so that C is positive definite in spite of rounding errors.
 
-    The errors of row i are relative to `scale` (n,), the diagonal of the matrix from which C was computed. A pivot of
-    the Cholesky factorisation below this rounding error is raised to it. If no pivot is that small, C does not change.
+    The rounding error of row i is proportional to entry i of `scale` (n,), the diagonal of the matrix from which C was
+    computed. A pivot of the Cholesky factorisation that is below the rounding error of its row is raised to this error.
+    If no pivot is that small, C does not change.
     """
     n = C.shape[0]
     U = np.zeros((n, n))
@@ -155,8 +157,9 @@ def subtract_outer(C: Matrix, gain: Vector, share: Float, safe: bool) -> None:
 def nearly_equal(P_new: Matrix, P_old: Matrix, P_pred: Matrix, tolerance: Float) -> bool:
     """Return whether |P_new − P_old| ≤ tolerance·sqrt(P_ii P_jj) + rounding error for all entries i, j; all (n, n).
 
-    The comparison of single entries does not depend on the units of the coordinates. A filtered covariance is P⁻ minus
-    another matrix, so its rounding error is proportional to P⁻ (`P_pred`), however small the difference is.
+    Because each entry has its own bound, the result does not depend on the units of the coordinates. A filtered
+    covariance is P⁻ minus another matrix, so its rounding error is proportional to P⁻ (`P_pred`), however small the
+    difference is.
     """
     n = P_new.shape[0]
     for i in range(n):
@@ -171,11 +174,11 @@ def nearly_equal(P_new: Matrix, P_old: Matrix, P_pred: Matrix, tolerance: Float)
 
 @kernel()
 def run_recursion(FT: Matrix, start: Vector, X: Matrix, backward: bool) -> None:
-    """Compute X_t ← X_t + F X_{t−1} for the rows of X (n, d) in order, or X_t + F X_{t+1} in reverse order.
+    """Compute X_t ← X_t + F X_{t−1} for the rows of X (n, d) in order, or X_t + F X_{t+1} if `backward`.
 
-    `start` (d,) precedes the first row. FT (d, d) is Fᵀ. Once the gain has converged, the filter and the smoother spend
-    most of their time here. Columns are processed four at a time, because the inner loop then vectorises and stores the
-    sum less often.
+    `start` (d,) is the row before the first one to be computed. FT (d, d) is Fᵀ. Once the gain has converged, the
+    filter and the smoother spend most of their time here. Columns are processed four at a time, because the inner loop
+    then vectorises and stores the sum less often.
     """
     n, d = X.shape
     four = d - d % 4
@@ -233,7 +236,7 @@ def all_below(packed: Stack, size: int, ceilings: Vector, below: Flags) -> None:
 
 
 def raise_to_floor(C: Matrix, floor: Vector) -> Matrix:
-    """Return the matrix X ⪰ diag(floor) that maximises −log|X| − tr(X⁻¹C). It is C if C ⪰ diag(floor).
+    """Return the matrix X ⪰ diag(floor) that maximises −log|X| − tr(X⁻¹C). If C ⪰ diag(floor), this is C.
 
     In coordinates in which the floor is the identity, eigenvalues of C below 1 are replaced by 1. A floor with a 0 is
     ignored.

@@ -81,7 +81,7 @@ def estimate_arms(rows, V, W, f, rewarded, burn_in, safety, theta):  # type: ign
 
 @kernel()
 def score_observed(rows, theta, features, means):  # type: ignore[no-untyped-def]
-    """Write θ_aᵀy over the observed entries of y to `means` (n, K). The last column of the features is ignored."""
+    """Write θ_aᵀy, summed over the observed entries of y, to `means` (n, K), without the last feature."""
     p = theta.shape[2]
     for i in range(rows.shape[0]):
         for a in range(theta.shape[1]):
@@ -97,8 +97,8 @@ def update_corrected(rows, V, W, f, rewarded, theta, noise, burn_in, safety, fea
     """Update the arms played (n,) with rewards (n,) on features (n, p + 1), row by row.
 
     V_a += w yyᵀ, W_a += w Σ and f_a += w r y over the observed entries of y, with w = 1/π, and then θ_a is computed. A
-    reward that would increase a diagonal entry of V by a factor of more than MAX_GROWTH is refused. Returns the first
-    row refused, or −1.
+    reward that would increase a diagonal entry of V by a factor of more than MAX_GROWTH is refused. Returns the index
+    of the first reward that was refused, or −1.
     """
     n, p = rows.shape[0], f.shape[2]
     A, L = np.empty((p, p)), np.empty((p, p))

@@ -12,7 +12,7 @@ import math
 from halfseen.kernels.arrays import Float, Matrix, Vector
 from halfseen.kernels.compiling import FUSED, kernel
 
-CUTOFF = 9.0  # beyond ±CUTOFF the density is 0 and the distribution function 0 or 1, an error of 1e-19
+CUTOFF = 9.0  # beyond ±CUTOFF the density is set to 0 and the distribution function to 0 or 1, with an error of 1e-19
 _PEAK = 1.0 / math.sqrt(2.0 * math.pi)
 
 

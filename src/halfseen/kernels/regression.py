@@ -1,9 +1,9 @@
 """Bayesian linear regression, separate for every stream and arm (docs/mathematics.md, "The arms").
 
-The posterior of an arm is its mean m_a and covariance C_a = B_a⁻¹. A rank-one update of both costs O(p²). Means are
-(B, K, p). Of the symmetric C_a only the upper triangle is stored, row by row, in `cov` (B, K, p(p + 1)/2), because
-scoring takes about as long as reading the covariances. Results are written to arrays of the caller, because allocating
-arrays takes longer than the arithmetic of a small problem.
+The posterior of an arm is its mean m_a and covariance C_a = B_a⁻¹. A rank-one update of both costs O(p²). Means are (B,
+K, p). Only the upper triangle of the symmetric C_a is stored, row by row, in `cov` (B, K, p(p + 1)/2), because scoring
+takes about as long as reading the covariances. Results are written to arrays of the caller, because allocating arrays
+takes longer than the arithmetic of a small problem.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from halfseen.kernels.compiling import FUSED, kernel
 from halfseen.kernels.linalg import raise_pivots
 
 MAX_REDUCTION = 1e12  # the largest factor by which one reward may reduce the variance along c
-SAFE_REDUCTION = 1e3  # a factor below which rounding errors leave C positive definite
+SAFE_REDUCTION = 1e3  # if a variance is reduced by less than this factor, rounding errors leave C positive definite
 
 
 @kernel()
@@ -46,7 +46,7 @@ def score_one(b, mean, cov, i, features, products, o, means, variances):  # type
 def score_arms(rows, mean, cov, features, means, variances):  # type: ignore[no-untyped-def]
     """Write the predicted reward cᵀm_a and its parameter variance cᵀC_a c to `means` and `variances` (n, K).
 
-    features (n, p) are the rows c of the streams in `rows` (n,).
+    The rows of `features` (n, p) are the features c of the streams in `rows` (n,).
     """
     products = np.empty(cov.shape[2])
     for i in range(rows.shape[0]):
@@ -211,8 +211,8 @@ def learn_rewards(rows, mean, cov, log_det, features, arms, rewards):  # type: i
     become C −= Cc(Cc)ᵀ/(1 + q), m += Cc(r − cᵀm)/(1 + q) and log|B_a| += log(1 + q).
 
     A reward that would reduce the variance along c by a factor of more than MAX_REDUCTION is refused, because the
-    result would have hardly a correct digit. So is one whose q has hardly a correct digit, because c is large and C is
-    nearly singular. Returns the first row refused, or −1.
+    result would have hardly any correct digits. A reward is also refused if q has hardly any correct digits, because c
+    is large and C is nearly singular. Returns the index of the first reward that was refused, or −1.
     """
     gain = np.empty(mean.shape[2])
     refused = -1

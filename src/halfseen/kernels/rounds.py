@@ -18,7 +18,8 @@ from halfseen.kernels.regression import learn_one, score_arms, score_one
 def begin_round(rows, observations, rounds, now):  # type: ignore[no-untyped-def]
     """Return `classify_values` of observations (n, k), and start the next round of the streams in `rows` (n,).
 
-    The numbers in `rounds` (B,) increase by 1 and are copied to `now` (n,), unless the observations are EXCESSIVE.
+    Unless the observations are EXCESSIVE, the round numbers of these streams in `rounds` (B,) increase by 1 and are
+    copied to `now` (n,).
     """
     result = classify_values(observations)
     if result != EXCESSIVE:
@@ -65,7 +66,8 @@ def play_rounds(  # type: ignore[no-untyped-def]
     or (B, K) if they are constant. rounds (B,) are the numbers of the first rounds. The reward of an arm is its
     expected reward plus noise (B, n). The learner gets the reward divided by `unit`. The arms played and the rewards
     are written to `arms` (B, n) and `rewards` (B, n). Returns b·n + t of the first reward that the learner refused (see
-    `learn_rewards`), in order of rounds and then of streams, or −1. The rounds after that reward are not complete.
+    `learn_rewards`), or −1. The first one is in the earliest round and, within this round, in the stream with the
+    lowest number. The rounds after that reward are not complete.
     """
     streams, n = noise.shape
     products, gain = np.empty(cov.shape[2]), np.empty(mean.shape[2])
@@ -84,7 +86,8 @@ def play_rounds(  # type: ignore[no-untyped-def]
             arms[b, t], rewards[b, t] = a, reward
             gained = learn_one(b, a, mean, cov, at, features, reward / unit, gain)
             if gained < 0.0:
-                # The remaining streams are played only up to the round before, where an earlier refusal may be found.
+                # The remaining streams are played only up to the round before this one: a later refusal would not be
+                # the first.
                 refused, until = at, t
                 break
             log_det[b, a] += gained

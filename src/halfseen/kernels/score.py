@@ -1,8 +1,8 @@
 """The score, which is the gradient of the log-likelihood of a series (docs/mathematics.md, "Maximum likelihood").
 
 The adjoint recursion inverts only S, the covariance of the innovation. Fisher's identity, with smoothed moments, gives
-the same numbers but contains Q⁻¹ and Σ⁻¹. These expressions are inaccurate where Q or Σ is almost singular, as is often
-the case at the maximum.
+the same numbers but contains Q⁻¹ and Σ⁻¹. These inverses are inaccurate if Q or Σ is almost singular, which is often so
+at the maximum.
 """
 
 from __future__ import annotations

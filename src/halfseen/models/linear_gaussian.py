@@ -81,8 +81,8 @@ class LinearGaussianModel:
     transition : array_like, shape (d, d)
         D, the matrix that moves the context from one round to the next.
     process_cov : array_like, shape (d, d) or (d,), or float
-        Q, the covariance of the process noise. A vector stands for its diagonal, and a number for a multiple of the
-        identity.
+        Q, the covariance of the process noise. A vector stands for a diagonal matrix, and a number for a multiple of
+        the identity.
     observation_cov : array_like, shape (k, k) or (k,), or float
         Σ, the covariance of the observation noise, in the same forms. A number requires `observation`.
     observation : array_like, shape (k, d), optional
@@ -96,8 +96,8 @@ class LinearGaussianModel:
     Raises
     ------
     InvalidInput
-        If an array has the wrong shape, has an entry that is not finite, is not a covariance where one is expected, or
-        if A does not have full rank.
+        If an array has the wrong shape or an entry that is not finite, if a covariance is not symmetric and positive
+        semi-definite, or if A does not have full rank.
 
     Notes
     -----
@@ -260,7 +260,7 @@ class LinearGaussianModel:
         elapsed : int or array_like, shape (n,), default 1
             The number of steps from the previous round to each round. The first number counts from x_0. A number m
             means that nothing was observed in the m − 1 steps in between, and 0 stands for another observation of the
-            same moment. Several series must have the same steps.
+            same moment. The series of a batch have the same steps.
 
         Returns
         -------
@@ -345,7 +345,7 @@ class LinearGaussianModel:
         Raises
         ------
         InvalidInput
-            If ys has the wrong shape or an infinite entry.
+            If ys has the wrong shape or an infinite entry, or if a number of steps is negative or not whole.
 
         Notes
         -----
@@ -385,7 +385,7 @@ class LinearGaussianModel:
 
 
 def _steps(elapsed: ArrayLike, rounds: int) -> NDArray[np.int64] | None:
-    """Return the steps (n,) before each round, or None if all of them are 1."""
+    """Return the number of steps before each round (n,), or None if all of these numbers are 1."""
     if isinstance(elapsed, int) and elapsed == 1:
         return None
     steps = elapsed_series("elapsed", elapsed, rounds, "round")

@@ -38,7 +38,7 @@ class Belief:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _SeriesResult:
-    """Contexts of B series at times 0 to n as the kernels return them. The full arrays are built when first used."""
+    """Contexts of B series at times 0 to n, as the kernels return them. The full arrays are built when first used."""
 
     _x: Array  # (B, n+1, d)
     _rows: NDArray[np.int64]  # (B, n+1), for each time its row in the tables of distinct covariances
@@ -127,8 +127,8 @@ class SmootherResult(_SeriesResult):
     covs : ndarray, shape (n, d, d)
         Cov(x_t | y_1, ..., y_n) for t = 1, ..., n.
     lag_one_covs : ndarray, shape (n, d, d)
-        Cov(x_{t+1}, x_t | y_1, ..., y_n) for t = 0, ..., n − 1. The first entry belongs to `initial` and `means[0]`,
-        entry t to `means[t - 1]` and `means[t]`.
+        Cov(x_{t+1}, x_t | y_1, ..., y_n) for t = 0, ..., n − 1. Entry 0 belongs to `initial` and `means[0]`, and every
+        later entry t to `means[t - 1]` and `means[t]`.
     initial : Belief
         The belief about x_0, the context before the first observation.
     log_likelihood : float

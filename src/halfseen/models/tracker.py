@@ -12,8 +12,8 @@ from halfseen.kernels.uneven import filter_uneven
 from halfseen.models.results import Array, Belief
 from halfseen.validation import elapsed_steps, vector
 
-# If the covariance of a model has not converged after this many rounds, the gain is computed in every step after a
-# missing entry.
+# If the covariance of a model has not converged after this many rounds, the gain is computed in every step from the
+# first missing entry on.
 _MAX_ROUNDS_TO_LIMIT = 5_000
 
 
@@ -89,7 +89,7 @@ class Tracker:
         Raises
         ------
         InvalidInput
-            If y does not have k entries or has an infinite one, or if the number of steps is negative or not whole.
+            If y does not have k entries or has an infinite entry, or if the number of steps is negative or not whole.
             The tracker is then unchanged.
         """
         observation = vector("y", y, self._observed)
@@ -116,7 +116,7 @@ class Tracker:
         self._steady = status == AT_LIMIT or (self._all_observed and self._limit_known)
 
     def _uneven_step(self, y: Array, elapsed: int, mean: Array) -> None:
-        """Do a step over `elapsed` steps of the model. The gain then has to converge again."""
+        """Move over `elapsed` steps of the model and update with y. The gain then has to converge again."""
         if np.isinf(y).any():
             raise invalid("y", "finite numbers, or NaN where missing", f"{y[np.isinf(y)][0]}")
         if self._all_observed:
@@ -139,7 +139,7 @@ class Tracker:
         )
 
     def _find_limit(self) -> None:
-        """Compute the limit of P at the first missing entry, so that a later return of P to it can be detected."""
+        """At the first missing entry, compute the limit of P, so that a later return of P to this limit is detected."""
         self._all_observed = False
         if self._limit_known:
             return

@@ -13,11 +13,11 @@ from halfseen.models.identification.selection import ITERATIONS, fit_from_scratc
 
 NOISY_STEPS = (0,)  # numbers of hidden coordinates of the candidates with a noisy start
 SLOW_STEPS = (2,)  # numbers of hidden coordinates of the candidates with a slow start
-# Once the history has LONG_HISTORY rounds, EM takes FEW_ITERATIONS from the last model of each candidate that is not
-# the chosen one. EM for the level takes FEW_ITERATIONS from its last model at any length of the history, and half as
-# many if the level is not in use.
+# Once the history has LONG_HISTORY rounds, EM does only FEW_ITERATIONS iterations for each candidate except the chosen
+# one, starting from its last model. For the level, EM does FEW_ITERATIONS iterations from its last model at any length
+# of the history, or half as many if the level is not in use.
 FEW_ITERATIONS, LONG_HISTORY = 8, 1000
-SPAN = 2  # number of candidates to refit below and above the chosen one
+SPAN = 2  # refitted with the chosen candidate: up to this many with fewer dimensions and this many with more
 # After MIN_CONFIRMATIONS identifications with the same result and MIN_ROUNDS rounds, only the chosen candidate is
 # refitted, except in every FULL_REFIT_INTERVAL-th identification.
 MIN_CONFIRMATIONS, MIN_ROUNDS = 3, 500
@@ -111,7 +111,7 @@ class CandidateModels(Stateful):
     def fit_level(self, row: int, y: Floats, scale: Floats, *, in_use: bool) -> FittedModel | None:
         """Refit the level to y (n, k), in units of `scale`, by EM with D = I held fixed.
 
-        A level that is not `in_use` is left out when only the chosen candidate is refitted.
+        When only the chosen candidate is due for a refit, the level is refitted only if it is `in_use`.
         """
         k = self._streams.observed
         if self._is_settled(row, len(y)) and not in_use:
@@ -129,8 +129,9 @@ class CandidateModels(Stateful):
     def _candidates_to_refit(self, row: int, rounds: int) -> list[int]:
         """Return the candidates to refit now.
 
-        At the first identification, these are all candidates. Later, they are the chosen one, its neighbours, and those
-        with noisy or slow starts. Once the result is settled, they are often only the chosen one.
+        At the first identification, these are all candidates except the level. Later, they are the regular candidates
+        with the dimensions nearest to the chosen one, and the candidates with noisy or slow starts. Once the result is
+        settled, often only the chosen candidate is refitted.
         """
         chosen = int(self.chosen_candidate[row])
         if chosen < 0:

@@ -52,13 +52,15 @@ from halfseen.validation import Integers, Words, at_least, check_finite, check_r
 
 FIRST_ROUNDS_PER_FEATURE, LEAST_FIRST_ROUNDS = 6, 20  # rounds before the first identification
 FIRST_ARM_FIT = 8  # rewards before the first fit of the arms
-ORIGIN_ROUNDS = 10  # number of first rounds whose mean observation is called the start of the stream
+ORIGIN_ROUNDS = 10  # the mean observation of this many first rounds is called the start of the stream
 SURPRISE_ROUNDS = 40  # rounds over which `surprise` is averaged
 # If an identification happens n rounds after `regime_start`, the next is due GROWTH·n rounds after `regime_start`, or
-# LATE_GROWTH·n if n is at least LATE, but at least MIN_STEP rounds after the last.
+# LATE_GROWTH·n if n is at least LATE, but not earlier than MIN_STEP rounds after this one. Once the history has as many
+# rounds as a fit may use, the next is due after half as many rounds.
 GROWTH, LATE_GROWTH, LATE, MIN_STEP = 1.3, 1.5, 1000, 10
 ARM_FIT_GROWTH = 1.25  # the factor by which the number of rewards grows from one fit of the arms to the next
-CHANGE_THRESHOLD, CHANGE_MIN_ROUNDS = 2.5, 300  # `surprise` and stored rounds at which a change is detected
+# A change is detected if `surprise` exceeds CHANGE_THRESHOLD and at least CHANGE_MIN_ROUNDS rounds are stored.
+CHANGE_THRESHOLD, CHANGE_MIN_ROUNDS = 2.5, 300
 ROUNDS_AFTER_CHANGE = 10  # a change is assumed to have happened this many rounds before its detection
 # An entry is left out of all fits if it differs from both neighbours in time, in the same direction, by more than SPIKE
 # standard deviations of the changes between neighbours.
@@ -84,7 +86,7 @@ def first_rounds(observed: int) -> int:
 
 
 def least_history(observed: int) -> int:
-    """Return the least number of rounds that the history may keep."""
+    """Return the smallest allowed value of the option `history`."""
     return 4 * first_rounds(observed)
 
 
@@ -150,10 +152,11 @@ class Adaptive(Estimator):
         self.centre, self.scale = np.zeros((count, k)), np.ones((count, k))  # the model describes (y − centre)/scale
         self.shift = np.zeros((count, max_dimension))  # added to contexts, so that 0 is the origin of the features
         # Whether the origin is the mean of the first ORIGIN_ROUNDS observations since `regime_start`, not the centre.
-        # If the origin is 0 in the units of y (`Calibrated.through_zero`), this says which of the other two is better.
+        # If the origin is 0 in the units of y (`Calibrated.through_zero`), `origin_at_start` says which of the other
+        # two is better.
         self.origin_at_start = np.ones(count, dtype=np.bool_)
         self.start_sum = np.zeros((count, k))  # sum of the first ORIGIN_ROUNDS observations
-        self.start_count = np.zeros((count, k))  # how many of them are not missing, per entry
+        self.start_count = np.zeros((count, k))  # for each entry, how many of these observations have it
         self.uses_raw_observation = np.ones(count, dtype=np.bool_)  # the context is y, without a filter
         self.uses_level = np.zeros(count, dtype=np.bool_)  # the model is a random walk observed with noise
         # Whether innovations are weighted. This begins with the first identification or, in a state that version 0.2.0
@@ -261,7 +264,7 @@ class Adaptive(Estimator):
         model, p, rows = self.parameters(row), self.dimension, np.array([row])
         d = len(model.D)
         before = self.belief_mean[rows], self._cov[rows]
-        self._update_beliefs(rows, self.history.stored_rounds[rows] - 1)  # with the last reward, as `observe` will do
+        self._update_beliefs(rows, self.history.stored_rounds[rows] - 1)  # use the last reward, as `observe` will do
         mean, cov = self.belief_mean[row, :d].copy(), self._cov[row, : d * d].reshape(d, d).copy()
         self.belief_mean[rows], self._cov[rows] = before
         means, covs = np.zeros((horizon, p)), np.zeros((horizon, p, p))
@@ -309,7 +312,7 @@ class Adaptive(Estimator):
         return stored
 
     def _use_raw_observation(self, row: int, *, through_zero: bool = False) -> None:
-        """Use y as the context, centred and scaled by the stored history, as before the first identification."""
+        """Use y as the context, with the centre and scale of the stored history, as before the first identification."""
         k = self._streams.observed
         count = int(self.history.stored_rounds[row])
         self.latent_dims[row], self.uses_raw_observation[row], self.uses_level[row] = k, True, False
@@ -435,7 +438,8 @@ class Adaptive(Estimator):
     ) -> None:
         """Also fit the arms under the other origin.
 
-        The other origin is 0. If 0 is already in use, the other origin is the better of the two that are not 0.
+        If 0 is not in use, the other origin is 0. If 0 is in use, the other origin is the better of the two that are
+        not 0.
         """
         learner, k = self._learner, self._streams.observed
         through_zero, origins = not learner.through_zero[row], self._origins(row, ys)

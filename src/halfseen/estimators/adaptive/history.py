@@ -47,7 +47,7 @@ class History(Stateful):
         self.dropped_rounds = np.zeros(count, dtype=np.int64)  # number of rounds before position 0
 
     def make_room(self, rows: Ints) -> None:
-        """Make room for the next round of each of `rows`, which `kernels.adaptive.filter_round` stores."""
+        """Make room for one more round of each stream in `rows`, to be stored by `kernels.adaptive.filter_round`."""
         capacity = self.arms.shape[1]
         full = self.stored_rounds[rows] == capacity
         if not full.any():
@@ -128,7 +128,7 @@ class History(Stateful):
         return rounds - 1 - self.dropped_rounds[rows]
 
     def has_features(self, rows: Ints, positions: Ints) -> Mask:
-        """Return for each position whether its features are stored. A reward of that round can then be learnt."""
+        """Return for each position whether its features are stored, so that a reward of its round can be learnt."""
         return np.asarray((positions >= 0) & (self.features[rows, np.maximum(positions, 0), 0] != 0.0))
 
     def notes(self, row: int) -> list[str]:

@@ -52,8 +52,8 @@ def em_iterates(
     """Yield the start and then the model after each iteration of EM on y (n, k), which is NaN where missing.
 
     `feature_var` (k,) are the variances of the features, 1 by default. The sequence ends after `iterations` iterations,
-    or when an iteration increases the log-likelihood by less than `tolerance` per round. It also ends before a model
-    for which a number is not finite, which may be the first one.
+    or when an iteration increases the log-likelihood by less than `tolerance` per round. It also ends before the first
+    model whose log-likelihood or filtered means are not finite, which may be the start.
     """
     variances = np.ones(y.shape[1]) if feature_var is None else feature_var
     q_floor = np.full(len(start.D), PROCESS_FLOOR * float(np.nanmean(variances)))
@@ -148,9 +148,9 @@ def em_sequence(
 ) -> Iterator[tuple[Parameters, float, FilterPass]]:
     """Yield models of increasing log-likelihood, with their log-likelihoods and filter passes.
 
-    The first one is `model` with Q and Σ raised to the floors. Each M-step is the exact maximiser above the floors, so
-    the log-likelihood does not decrease. If it decreases by more than rounding error, or is not finite, the sequence
-    ends before that model.
+    The first one is `model` with Q and Σ raised to the floors. Each M-step maximises exactly over the models above the
+    floors, so the log-likelihood does not decrease. If it decreases by more than rounding error, or is not finite, the
+    sequence ends before that model.
     """
     R = np.diag(np.diag(model.R)) if update_R == DIAGONAL else model.R
     R = R if update_R == FIXED else raise_to_floor(R, r_floor)

@@ -2,7 +2,7 @@
 
 `lbfgs_round` optimises coordinates z of the models near a given model. Covariances stay above their floors for every z.
 The coordinates are scaled by the Hessian at the given model, because the log-likelihood is many orders of magnitude
-flatter in some directions than in others, and exactly flat along changes of the hidden coordinates.
+flatter in some directions than in others, and exactly flat along changes of the basis of the hidden coordinates.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from halfseen.models.identification.em import DIAGONAL, FIXED
 MEMORY = 30  # pairs of steps and gradients from which L-BFGS estimates the curvature
 DIFFERENCE = 1e-5  # change of z between the two gradients whose difference gives a row of the Hessian
 LEAST_CURVATURE = 1e-6  # nats per round. Flatter directions are scaled as if they had this curvature.
-# A variance at its lower bound starts above it by this share of the bound, because at the bound itself the gradient
-# with respect to z is 0.
+# If a variance is at its lower bound, L-BFGS starts from a value above the bound by this share of the bound, because at
+# the bound itself the gradient with respect to z is 0.
 ABOVE_FLOOR = 1e-6
 PATIENCE = 10  # a round of L-BFGS ends after this many iterations that together gain less than the tolerance
 IMPOSSIBLE = 1e10  # the value of the objective where the log-likelihood is not finite
@@ -150,10 +150,10 @@ def lbfgs_round(
 ) -> Parameters:
     """Increase the log-likelihood with L-BFGS in coordinates around `centre`, and return the most likely model.
 
-    The Hessian takes as many evaluations of the gradient as there are coordinates. A round ends after `iterations`,
-    after PATIENCE iterations that together gain less than `tolerance` nats per round of y, or when no step along the
-    search direction increases the log-likelihood. `on_iterate` is called with the log-likelihood of each iterate
-    that is more likely than all before.
+    The Hessian takes as many evaluations of the gradient as there are coordinates. A round ends after `iterations`
+    iterations, after PATIENCE iterations that together gain less than `tolerance` nats per round of y, or when no step
+    along the search direction increases the log-likelihood. `on_iterate` is called with the log-likelihood of each
+    iterate that is more likely than all before.
     """
     n = len(y)
     coordinates = Coordinates(centre, y, freedom)

@@ -28,7 +28,7 @@ from halfseen.validation import LIMIT, at_least, real_numbers
 MAX_ITERATIONS = 2000  # the default limit of the number of iterations
 EM_ITERATIONS = 30  # iterations of EM before the first round of L-BFGS
 ROUND_ITERATIONS = 100  # the Hessian that scales L-BFGS is computed again after this many iterations
-RECENT_ITERATIONS = 50  # the gain of the last iterations predicts whether a start may still overtake another
+RECENT_ITERATIONS = 50  # the gain in this many last iterations predicts whether a start may still overtake another
 ROUND_SHARE = 0.1  # a round of L-BFGS ends when it gains less than this share of the tolerance in ten iterations
 NOISE_FLOOR = 1e-6  # the least value of Σ_ii, as a share of the variance of feature i
 MAX_STABLE_RADIUS = 1.0 + 1e-6
@@ -81,8 +81,8 @@ def fit(
         The dimension d of the context, at least the number of features. "auto" fits models of increasing dimension and
         returns the one with the best AICc.
     observation_cov : "diagonal", "full" or array_like, optional
-        How to estimate Σ, or a covariance at which Σ is held fixed. A full Σ is fitted after a diagonal Σ, and its
-        likelihood is never lower.
+        How to estimate Σ, or a covariance at which Σ is held fixed. A full Σ is fitted after a diagonal Σ, and the
+        likelihood with the full Σ is never lower.
     start : LinearGaussianModel, optional
         The model to start from. The fitted model has the same observation matrix. A start is not allowed with
         latent="auto". By default, the fit begins from up to three starts and continues the most likely one. In the
@@ -262,7 +262,7 @@ def _maximise(
     """Return the finished ascent from the best of the starts.
 
     The fit of a full Σ starts from the maximum with a diagonal Σ, so that the result is never less likely than this
-    maximum. Starts with a Σ that is not diagonal compete with this maximum.
+    maximum. Starts with a Σ that is not diagonal are tried as well, beside the start from this maximum.
     """
     if freedom.update_noise != FULL:
         return _best([_Ascent(start, y, freedom, tolerance) for start in starts], limit, report)
@@ -278,9 +278,9 @@ def _maximise(
 def _best(ascents: list[_Ascent], limit: int, report: Report) -> _Ascent:
     """Run the ascents in turn until one of them leads, continue it to its end and return it.
 
-    An ascent leads if its log-likelihood is higher than that of any other ascent would be after gaining as much again
-    as in its last RECENT_ITERATIONS. Only the leading ascent is reported. Its earlier iterations are reported when it
-    takes the lead.
+    The promise of an ascent is the log-likelihood that it would have after gaining as much again as in its last
+    RECENT_ITERATIONS iterations. An ascent leads if its log-likelihood is at least the promise of every other ascent.
+    Only the leading ascent is reported. Its earlier iterations are reported when it takes the lead.
     """
     if len(ascents) > 1:
         for ascent in ascents:
@@ -301,8 +301,8 @@ def _best(ascents: list[_Ascent], limit: int, report: Report) -> _Ascent:
 class _Ascent:
     """A sequence of models of increasing log-likelihood, by EM and then by rounds of L-BFGS.
 
-    Every later round of L-BFGS begins with an iteration of EM. If L-BFGS does not find a better model, EM continues
-    alone.
+    The first round of L-BFGS comes after up to EM_ITERATIONS iterations of EM, and every later round after one. If a
+    round of L-BFGS finds no better model, up to EM_ITERATIONS iterations of EM come before the next round.
     """
 
     def __init__(
@@ -318,7 +318,7 @@ class _Ascent:
         return max(len(self.trace) - 1, 0)
 
     def promise(self, limit: int) -> float:
-        """Return what the log-likelihood would be after as much gain as in the last RECENT_ITERATIONS, or −inf."""
+        """Return the promise of this ascent (see `_best`), which is −inf if its log-likelihood is not finite."""
         if not np.isfinite(self.trace[-1]):
             return -np.inf
         if self.converged or self.iterations >= limit:
@@ -364,7 +364,7 @@ class _Ascent:
 
     def _run_lbfgs(self, limit: int, report: Report) -> None:
         def on_iterate(log_likelihood: float) -> None:
-            self.trace.append(max(log_likelihood, self.trace[-1]))  # L-BFGS may differ from EM by rounding
+            self.trace.append(max(log_likelihood, self.trace[-1]))  # those of L-BFGS and EM may differ by rounding
             report(self.iterations, self.trace[-1])
 
         with contextlib.suppress(np.linalg.LinAlgError):
@@ -379,7 +379,7 @@ class _Ascent:
 
 
 def _coordinate_scales(scale: Array, latent: int) -> Array:
-    """Return the scale of each coordinate. Hidden coordinates have the geometric mean of the scales of the features."""
+    """Return the scale of each coordinate. For a hidden one, it is the geometric mean of the scales of the features."""
     scales = np.full(latent, np.exp(np.log(scale).mean()))
     scales[: len(scale)] = scale
     return scales

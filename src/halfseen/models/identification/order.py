@@ -1,7 +1,7 @@
 """Selection of the dimension d of the context with AICc, the corrected information criterion of Akaike.
 
-AICc = log-likelihood − pN/(N − p − 1), where p = 2kd + k(k + 1)/2 is the number of free parameters of a model of y and
-N the number of observed entries. The correction matters because identification starts with little data. BIC is not
+AICc = log-likelihood − pN/(N − p − 1), where p = 2kd + k(k + 1)/2 is the number of free parameters of a model of y, and
+N is the number of observed entries. The correction matters because identification starts with little data. BIC is not
 used, because it tends to choose a d that is too small, and this costs much more reward than a d that is too large.
 """
 
@@ -12,7 +12,7 @@ from typing import TypeVar
 
 HIDDEN_COORDINATES = (0, 1, 2, 3, 4, 5, 6, 8, 10, 13, 16)
 PATIENCE = 3  # the search ends after this many dimensions in a row without an improvement
-LEAST_GAIN = 6.0  # nats of AICc that a higher dimension must gain; if nothing is hidden, chance gains less
+LEAST_GAIN = 6.0  # nats of AICc that a higher dimension must gain; if nothing is hidden, gains by chance are smaller
 
 Fit = TypeVar("Fit")
 

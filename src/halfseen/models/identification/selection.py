@@ -28,7 +28,7 @@ ITERATIONS, TOLERANCE = 20, 1e-5  # largest number of iterations and tolerance o
 TRIAL_ITERATIONS = 5  # after this many iterations, EM continues only from the most likely of several starts
 PLAIN_NOISE = 1e-6  # the diagonal of Σ in the model in which y itself is the context
 NOISY_MARGIN = 3.0  # nats of reward evidence by which a noisy start or a level must be better than y itself
-ZERO_MARGIN = 3.0  # nats added to the reward evidence of 0 as the origin, which has three hyperparameters fewer
+ZERO_MARGIN = 3.0  # nats added to the reward evidence of the origin 0, with which arms have three hyperparameters fewer
 FARTHEST_ZERO = 100.0  # 0 is no possible origin if it is more than this many standard deviations from the mean
 RECENT = 60  # number of rounds whose rewards are used again as observations of the context after identification
 AICC_MARGIN = 30.0  # the rewards select among the models whose AICc is within this many nats of the best
@@ -48,7 +48,7 @@ class RewardEvidence(Protocol):
         """Return log p(rewards | features). If `through_zero`, expected rewards are 0 at the origin."""
 
     def leave_one_out_error(self, features: Array, query: Array, *, through_zero: bool = False) -> float:
-        """Return the mean squared error of predicting each reward on `query` from a fit of the others on `features`."""
+        """Return the mean squared error if each reward is predicted on `query` by a fit of the others on `features`."""
 
 
 class Origins(NamedTuple):
@@ -272,7 +272,7 @@ def rebuild_model(
     origin_at_start: bool,
     learns_on_filtered: bool,
 ) -> IdentifiedModel:
-    """Return a model that was selected earlier, in the same basis, with its contexts of the current y (n, k)."""
+    """Return a model that was selected earlier, in the same basis, with the contexts that it gives for y (n, k)."""
     filtered = filter_series(*model, y[None])
     fit = FittedModel(model, float(filtered[1][0]), filtered)
     selected = _identified(fit, *_smoothed(fit), np.eye(len(model.D)), shift, plain, through_zero, origin_at_start, -1)
