@@ -66,7 +66,7 @@ def findings(measured: Measurements) -> tuple[Finding, ...]:
 
 
 def answer(measured: Measurements, made: tuple[Finding, ...]) -> str:
-    """Return a text: whether what is hidden matters for decisions, and whether it can be recovered."""
+    """Return a text that says whether what is hidden matters for decisions, and whether it can be recovered."""
     explained = measured.explained
     if explained is None:
         return f"It cannot be told yet whether what is hidden matters for your decisions: {_too_few(measured)}."
@@ -164,7 +164,7 @@ def _doubt_about_model(measured: Measurements, made: tuple[Finding, ...]) -> str
 
 
 def _rewards_needed(count: int, at_most: float) -> str:
-    """Return a sentence: how many rewards would rule out a share of WORTHWHILE.
+    """Return a sentence that says how many rewards would rule out a share of WORTHWHILE.
 
     The true share is assumed to be 0. Then its upper bound shrinks as 1/n.
     """

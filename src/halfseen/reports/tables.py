@@ -111,7 +111,7 @@ def _default_decimals(value: float) -> int:
 
 
 def common_decimals(values: Iterable[float]) -> int:
-    """Return a number of decimals for a whole column, with which the largest value has four digits."""
+    """Return the number of decimals for a column with which its largest value has four digits."""
     largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
     return 0 if largest == 0 else max(0, 3 - math.floor(math.log10(largest)))
 

@@ -18,7 +18,7 @@ _COPIED = (
 
 
 def kept_rounds(first: int, count: int, share: float) -> Ints:
-    """Return the numbers of the rounds that are kept, of `count` rounds from `first` on, the same for all seeds."""
+    """Return which of the `count` rounds from round `first` on are kept. They are the same for all seeds."""
     keys = np.repeat(stream_keys(0), count, axis=0)
     draws = uniforms(keys, np.arange(first, first + count), Purpose.GAPS, 1)[:, 0]
     return first + np.flatnonzero(draws >= share)
