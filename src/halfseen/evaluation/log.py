@@ -173,7 +173,7 @@ class LogBuilder:
         self._decisions: list[_LoggedDecision] = []
         self._steps: list[LogStep] = []
         self._observed_before: dict[int, list[LoggedObservation]] = {}
-        self._with_propensities: bool | None = None  # whether those of all arms are logged, None if unknown
+        self._with_propensities: bool | None = None  # whether decisions have all propensities, None if unknown
         self._others_estimated = False
 
     def index(self, where: str, arm: Any) -> int:

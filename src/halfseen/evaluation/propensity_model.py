@@ -52,7 +52,7 @@ def changed_shares(log: Log, rows: Mask) -> str | None:
     """Return a sentence if the shares of arms changed over time and the observed columns do not explain it, or None.
 
     Pearson's chi-square test compares how often arms were played in each block of time with the propensities of a
-    regression on all `rows` (n,). Arms whose expected number of plays is small in any block are tested as one arm.
+    regression on all `rows` (n,). Arms whose expected number of plays is small in some block are tested as one arm.
     """
     played, possible = log.played[rows], log.possible[rows]
     blocks = time_blocks(len(played), min(BLOCKS, len(played) // _LEAST_BLOCK))

@@ -538,9 +538,9 @@ def _arms_in_order(
 ) -> list[Arm]:
     """Return the arms in order: the given `arms`, numbers in ascending order, or names.
 
-    Names are in the order of the lists of propensities if there are such lists, otherwise in alphabetical order. In the
-    lists, the index of an arm is the only position that contains the column `propensity` in all rows in which the arm
-    was played.
+    Names are in the order of the lists of propensities if there are such lists, otherwise in alphabetical order. The
+    index of an arm is the only position at which the lists agree with `propensity` in all rows in which the arm was
+    played.
     """
     if arms is not None:
         given = _arm_names(arms)

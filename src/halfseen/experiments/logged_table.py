@@ -99,7 +99,7 @@ def read_table(
 
 
 def _numbered(cells: dict[str, Any]) -> list[Arm] | None:
-    """Return the arms if they are integers such as article numbers. Otherwise, as for numbers from 0 on, return None."""
+    """Return the arms if they are integers such as article numbers. Return None for other arms, such as 0, 1, 2."""
     if "propensities" in cells:
         return None
     found = {cell for cell in cells["arm"].tolist() if isinstance(cell, int | float) and float(cell).is_integer()}

@@ -699,7 +699,7 @@ def _simultaneous(value: PolicyValue, comparisons: int) -> Estimate:
 
 
 def _shown(estimate: Estimate, sign: str = "") -> str:
-    """Format an estimate and its interval, with digits such that half of the interval has two significant ones."""
+    """Format an estimate and its interval. Half the width of the interval gets two significant digits."""
     half = (estimate.high - estimate.low) / 2
     digits = min(max(1 - math.floor(math.log10(half)), 0), 9) if half > 0 else 2
     return interval(estimate.as_dict(), digits, sign)

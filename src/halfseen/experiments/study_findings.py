@@ -15,7 +15,7 @@ from halfseen.kernels.random import Floats
 from halfseen.reports.tables import count, percent
 from halfseen.statistics.time_series import power_of_two
 
-FEW_ROWS, LEAST_ROWS = 200, 50  # with fewer rows than these, estimates are rough or, respectively, say nothing
+FEW_ROWS, LEAST_ROWS = 200, 50  # below FEW_ROWS estimates are rough, and below LEAST_ROWS they say nothing
 RARE = 0.01  # a smaller propensity leads to large weights
 LONG_GAP = 10.0  # a gap is long if it is more than this many times the median step between decisions
 LIKE_THE_REWARD = 0.99  # a column with this correlation or more is probably not known before the reward
@@ -271,7 +271,7 @@ def _column(feature: str, log: Log) -> str:
 
 
 def _like_the_reward(log: Log) -> Finding | None:
-    """Return a finding if a column is nearly equal to the reward, because agents would not know it when they decide."""
+    """Return a finding if a column is nearly equal to the reward. Agents would hardly know it when they decide."""
     rewards, observations = log.rewards[log.rewarded], log.observations[log.rewarded]
     correlations = {
         name: _correlation(column, rewards) for name, column in zip(_names(log), observations.T, strict=True)

@@ -108,7 +108,7 @@ def write_journal(path: Any, log: Log, agent: Agent, models: Models, *, name: st
 def event_times(log: Log) -> Floats:
     """Return the times (n,) of the decisions in seconds since 1970.
 
-    If there are no times, or if they cannot be times since 1970, the decisions get times one second apart that end now.
+    If there are no times, or if they cannot be times since 1970, the decisions get times one second apart, up to now.
     """
     times = log.times
     if times is None or not _since_1970(times):
