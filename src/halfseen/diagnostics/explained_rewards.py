@@ -135,7 +135,7 @@ class ExplainedRewards(NamedTuple):
     context: Improvement  # gain of the best of DESCRIPTIONS over the arms' means, about 0 if contexts are irrelevant
     filtering: Improvement  # gain of the best description without hidden coordinates over y itself
     hidden: Improvement  # gain of the filtered context over the best description without hidden coordinates
-    recovered: Improvement  # gain of the filtered context or, if it is better, of the filtered observation over y
+    recovered: Improvement  # gain over y of the filtered context or, if it is better, of the filtered y
     beyond: Improvement | None  # gain of the true context over the best description, None if it is not known
     context_at_most: float  # upper bound of the share that y and the filtered context together can explain
     hidden_at_most: float  # upper bound of `hidden`

@@ -138,7 +138,7 @@ def _worth_of_seeing(measured: Measurements) -> str:
 
 
 def _hidden_matters(measured: Measurements) -> str:
-    """Return a sentence if the true context, or a recorded hidden feature, clearly explains more, and otherwise ""."""
+    """Return a sentence if the true context or a recorded hidden feature clearly explains more, or else ""."""
     explained = measured.explained
     assert explained is not None
     shares, name = explained.shares, measured.subject.data.contexts_name

@@ -179,7 +179,7 @@ class ClaimMap:
         }
 
     def _known_model(self) -> list[dict[str, Any]]:
-        """Return R(T) of kf-ts, which is given the true model, relative to oracle-ts, in every cell."""
+        """Return R(T) of kf-ts relative to oracle-ts in every cell. kf-ts is given the true model."""
         figures = []
         for cell in sorted(set().union(*self.plan.cells)):
             figure = relative_regret(self.regrets[0], cell.world.name, "kf-ts", "oracle-ts")

@@ -640,7 +640,7 @@ def _draw_bands(axes: Axes, bands: Bands, styles: Mapping[str, LineStyle]) -> No
 
 
 def arm_shares(arms: Ints, count: int, edges: Ints) -> Floats:
-    """Return the share of each arm (intervals, K) in the rounds between consecutive edges, from `arms` (S, T)."""
+    """Return the share (intervals, K) of each arm in the rounds between consecutive `edges`. `arms` are (S, T)."""
     played = arms[:, :, None] == np.arange(count)
     summed = np.concatenate([np.zeros((1, count)), np.cumsum(played.mean(axis=0), axis=0)])
     return np.asarray(np.diff(summed[edges], axis=0) / np.diff(edges)[:, None])

@@ -388,7 +388,7 @@ def shaded_matrix(summary: Summary) -> dict[str, Any]:
 
 
 def _shade(ratio: float | None, bold: bool) -> str:
-    """Return a background colour, blue below 1 and orange above, on which text is readable in both colour schemes."""
+    """Return a background colour: blue below 1, orange above. Text is readable on it in both colour schemes."""
     if ratio is None:
         return ""
     depth = max(-1.0, min(1.0, math.log(ratio) / math.log(DEEPEST_SHADE)))
