@@ -18,7 +18,7 @@ from halfseen.statistics.time_series import conservative_error
 
 LEAST_RUN = 20  # shorter runs of equal values never count as a sensor that does not change
 LONGER = 10  # see `unchanging_runs`
-OFTEN_STUCK = 0.05  # share of all rounds
+OFTEN_STUCK = 0.05  # share of all rounds, see `changing_entries`
 LEAST_TREND_ROUNDS = 200  # with fewer rounds, a slowly moving sensor seems to have a trend
 LEAST_TAIL_VALUES = 100
 TAIL_BLOCK = 250  # the robust standard deviation is computed in blocks of at least this many values, if possible
@@ -33,7 +33,7 @@ class UnchangingRun(NamedTuple):
     sensor: int
     start: int
     stop: int
-    always: bool  # whether it had no other value in any round
+    always: bool  # whether the sensor had no other value in any round
 
 
 def unchanging_runs(ys: Floats) -> tuple[UnchangingRun, ...]:
@@ -41,9 +41,9 @@ def unchanging_runs(ys: Floats) -> tuple[UnchangingRun, ...]:
 
     If a value is repeated with probability p, the probability that n values contain a run of length L is below
     n·p^(L − 1). p is estimated from the other runs of the same value, and from all other runs. The larger estimate is
-    used, so that long runs of a sensor with few levels do not count. A sensor that reaches the end of its
-    range repeats this value in runs of very different lengths. So a run must also be more than LONGER times as long as
-    every other run of its value.
+    used, so that long runs of a sensor with few levels do not count. At the end of its range, a sensor repeats the
+    same value in runs of very different lengths. So a run must also be more than LONGER times as long as every other
+    run of its value.
     """
     found = []
     for sensor, column in enumerate(ys.T):
@@ -115,7 +115,7 @@ def trend_test(ys: Floats, sensor: int) -> TrendTest | None:
 
 
 class TailTest(NamedTuple):
-    """How many values are outliers, and how many would be if the values were normally distributed."""
+    """How many outliers there are, and how many there would be if the values were normally distributed."""
 
     outliers: int
     expected: float

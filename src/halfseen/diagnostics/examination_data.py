@@ -229,7 +229,7 @@ def first_examined_round(estimator: Estimator, row: int) -> int | None:
 
 
 def history_decisions(estimator: Estimator, row: int, decisions: int) -> Ints:
-    """Return the number of the decision, from 0 on, of every round in the examination data, and −1 for rounds of gaps.
+    """Return, for every round in the examination data, the number of its decision from 0 on, or −1 for a gap.
 
     `decisions` is the number of decisions of the stream. The stream must have no observations without a decision.
     """
@@ -243,8 +243,8 @@ def history_decisions(estimator: Estimator, row: int, decisions: int) -> Ints:
 def observed_without_deciding(estimator: Estimator, row: int, extra_rounds: int) -> bool:
     """Return whether some of the rounds without a decision may have been observed, so that they are not gaps.
 
-    After a detected change of the dynamics, earlier gaps are no longer counted, so the result may be True without such
-    observations.
+    After a detected change of the dynamics, earlier gaps are no longer counted, so the result may be True even if there
+    were no such observations.
     """
     assert isinstance(estimator, Adaptive)
     return extra_rounds != int(estimator.gap_rounds[row])

@@ -33,12 +33,12 @@ from halfseen.statistics.time_series import blocked_sum
 FOLDS = 10
 LEAST_REWARDS = 30
 ITERATIONS = 20  # EM iterations for the model without hidden coordinates
-FITTED_ROUNDS_WITH_GAPS = 500  # if entries are missing, EM uses only the last rounds, this many of them
+FITTED_ROUNDS_WITH_GAPS = 500  # if entries are missing, EM uses only this many of the last rounds
 MUCH, SOME = 0.10, 0.03  # least improvement for each grade, as a share of the explained variance
 WORTHWHILE = 0.05  # an improvement below this share of the reward variance is not worth looking for
 CONFIDENCE = 0.95  # of upper bounds
-# A coordinate follows its sensor if its variance, or the part that the model predicts, is at least this share of the
-# variance of its sensor.
+# A coordinate follows its sensor if its variance is at least the share FOLLOWS of the sensor's variance, or if the
+# model predicts more than the share PREDICTS of the sensor's variance.
 FOLLOWS, PREDICTS = 0.5, 0.01
 DESCRIPTIONS = ("seen", "filtered, nothing hidden", "filtered context")  # simulations add the true context
 
@@ -135,7 +135,7 @@ class ExplainedRewards(NamedTuple):
     context: Improvement  # gain of the best of DESCRIPTIONS over the arms' means, about 0 if contexts are irrelevant
     filtering: Improvement  # gain of the best description without hidden coordinates over y itself
     hidden: Improvement  # gain of the filtered context over the best description without hidden coordinates
-    recovered: Improvement  # gain of the filtered context or, if it is better, of the filtered observation over y
+    recovered: Improvement  # gain over y of the filtered context or, if it is better, of the filtered y
     beyond: Improvement | None  # gain of the true context over the best description, None if it is not known
     context_at_most: float  # upper bound of the share that y and the filtered context together can explain
     hidden_at_most: float  # upper bound of `hidden`
@@ -230,9 +230,9 @@ def largest_gain(observed: ObservedRewards, known: Floats, added: Floats) -> flo
     """Return an upper confidence bound of the share of the reward variance that `added` explains beyond `known`.
 
     With few rewards, a regression that shrinks its coefficients explains nothing, whatever the truth is. So this bound
-    comes from least squares, with one regression per arm. If `added` explained the bound, an F statistic no larger than
-    the observed one would have the probability 1 − CONFIDENCE. The rewards of several arms in one round may have the
-    same noise, so they count as one reward. Autocorrelated noise makes the bound larger.
+    comes from least squares, with one regression per arm. If `added` explained a share equal to the bound,
+    an F statistic no larger than the observed one would have the probability 1 − CONFIDENCE. The rewards of several
+    arms in one round may have the same noise, so they count as one reward. Autocorrelated noise makes the bound larger.
     """
     rounds, arms, rewards = observed
     explained, left, total, gained, free = 0.0, 0.0, 0.0, 0, 0
@@ -251,7 +251,7 @@ def largest_gain(observed: ObservedRewards, known: Floats, added: Floats) -> flo
     dof, other_dof = gained / per_round, free / per_round
     statistic = max(explained, 0.0) / gained / (left / free)
     not_explained = (explained + left) / total
-    low, high = 0.0, 0.01  # bounds of the share, relative to the variance that `known` leaves
+    low, high = 0.0, 0.01  # bounds of the share, relative to the variance that `known` leaves unexplained
     while not _excluded(high, statistic, dof, other_dof):
         if high == 0.99:
             return min(1.0, not_explained)

@@ -25,15 +25,16 @@ from halfseen.models.identification.order import LEAST_GAIN
 from halfseen.models.identification.selection import AICC_MARGIN
 from halfseen.reports.tables import count, percent
 
-# With many rounds, even small deviations are significant. So a deviation is reported only if it is also large enough:
-# from a limit _LOOK on with the verdict "look", and from a limit _BAD on with the verdict "bad".
+# With many rounds, even small deviations are significant. So a deviation must also be large enough: it gets the verdict
+# "look" only from a limit _LOOK on, and the verdict "bad" only from a limit _BAD on.
 SIZE_LOOK, SIZE_BAD = 0.08, 0.50  # relative deviation of the mean square of innovations from 1
 BIAS_LOOK, BIAS_BAD = 0.15, 0.50  # mean of an innovation, divided by its standard deviation
 MEMORY_LOOK, MEMORY_BAD = 0.02, 0.10  # share of the variance of innovations that earlier innovations explain
 BLOCK_LOOK, BLOCK_BAD = 1.5, 3.0  # mean square of innovations in the worst block, relative to the median
 TREND_LOOK = 2.0  # change over all rounds, divided by the standard deviation around the trend
 TAILS_LOOK = 0.002  # share of outliers, which is 0.00006 for normal values
-RADIUS_ROOM, RADIUS_BAD = 3.0, 0.02  # spectral radius minus 1: "look" above RADIUS_ROOM / rounds, then "bad"
+# Of the spectral radius minus 1: "look" above RADIUS_ROOM / rounds, "bad" if it is also above RADIUS_BAD.
+RADIUS_ROOM, RADIUS_BAD = 3.0, 0.02
 OBSERVABLE = 0.10  # the history should explain at least this share of the hidden variance, on average
 COVERAGE_ROOM, COVERAGE_BAD = 0.03, 0.10  # deviation of the coverage of an interval from its level
 USELESS = 0.01  # a sensor that explains less than this share of the explained variance does not matter
@@ -66,7 +67,7 @@ def findings(measured: Measurements) -> tuple[Finding, ...]:
 
 
 def answer(measured: Measurements, made: tuple[Finding, ...]) -> str:
-    """Return a text: whether what is hidden matters for decisions, and whether it can be recovered."""
+    """Return a text that says whether what is hidden matters for decisions, and whether it can be recovered."""
     explained = measured.explained
     if explained is None:
         return f"It cannot be told yet whether what is hidden matters for your decisions: {_too_few(measured)}."
@@ -137,7 +138,7 @@ def _worth_of_seeing(measured: Measurements) -> str:
 
 
 def _hidden_matters(measured: Measurements) -> str:
-    """Return a sentence if the true context, or a recorded hidden feature, clearly explains more, and otherwise ""."""
+    """Return a sentence if the true context or a recorded hidden feature clearly explains more, or else ""."""
     explained = measured.explained
     assert explained is not None
     shares, name = explained.shares, measured.subject.data.contexts_name
@@ -164,7 +165,7 @@ def _doubt_about_model(measured: Measurements, made: tuple[Finding, ...]) -> str
 
 
 def _rewards_needed(count: int, at_most: float) -> str:
-    """Return a sentence: how many rewards would rule out a share of WORTHWHILE.
+    """Return a sentence that says how many rewards would rule out a share of WORTHWHILE.
 
     The true share is assumed to be 0. Then its upper bound shrinks as 1/n.
     """

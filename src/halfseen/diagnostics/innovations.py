@@ -13,7 +13,7 @@ from halfseen.models.linear_gaussian import LinearGaussianModel
 from halfseen.statistics.distributions import chi2_cdf, chi2_quantile, chi2_sf
 from halfseen.statistics.time_series import hac_mean
 
-SIGNIFICANCE = 0.001  # of one test, so that a report of about ten tests rarely has a false alarm
+SIGNIFICANCE = 0.001  # of one test; so small that a report of about ten tests rarely has a false alarm
 OUTLIER = 4.0  # an outlier is more than this many robust standard deviations from the median
 IQR_OF_NORMAL, MAD_OF_NORMAL = 1.349, 0.6745  # interquartile range and median absolute deviation of N(0, 1)
 BLOCK_SPREADS = 4.0  # an unusual block is at least this many standard deviations of log ratios from the median
@@ -131,7 +131,7 @@ class WhitenessTest(NamedTuple):
 
 
 def whiteness_lags(model: LinearGaussianModel) -> int:
-    """Return 10 + 2d/k lags, rounded up. A fit uses up 2kd degrees of freedom, and every lag has k² of them."""
+    """Return 10 + 2d/k lags, rounded up. A fit uses up 2kd degrees of freedom, and every lag adds k²."""
     return 10 + -(-2 * model.latent // model.observed)
 
 

@@ -54,7 +54,7 @@ ENTRIES_PER_PARAMETER = 10  # with fewer entries per fitted parameter, innovatio
 ITERATIONS, BRIEF_ITERATIONS = 30, 8  # EM iterations before models of different dimensions are compared
 TOLERANCE = 1e-4  # EM stops when an iteration gains less log-likelihood per round than this
 FEW_GAPS = 0.01  # models are compared on all rounds if at most this share of them has a missing entry
-COMPARED_ROUNDS_WITH_GAPS = 1200  # otherwise, models are compared on the last rounds, this many of them
+COMPARED_ROUNDS_WITH_GAPS = 1200  # otherwise, models are compared on this many of the last rounds
 NEIGHBOURS = 2  # dimensions compared on either side of the model's dimension, if the examination is brief or with gaps
 
 

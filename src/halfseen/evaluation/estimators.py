@@ -30,11 +30,11 @@ ESTIMATORS = (*SHOWN, "dm", "switch_dr", "clipped_dr", "mrdr")
 THRESHOLDS = (*(2.0 ** np.arange(1, 11)).tolist(), np.inf)  # candidates for the largest weight
 NEGLIGIBLE_PROPENSITY = 1e-6  # a smaller propensity counts as 0
 ENOUGH = 50  # least effective sample size for a reliable interval
-FEW_PLAYS = 10  # policies cannot be judged by an arm that was played less often
+FEW_PLAYS = 10  # a policy that may play an arm with fewer plays in the log cannot be judged reliably
 INDEPENDENT = 20  # least number of independent rounds for a reliable interval
 UNCOVERED = 0.001  # a note is added if a larger share of a policy's choices had propensity 0 in the log
 _MOST_ERRORS = 4.0  # a note is added if the mean weight differs from 1 by more than this many standard errors
-_NEGLIGIBLE_ERROR = 1e-3  # of a mean weight, such as that of propensities that were rounded in a file
+_NEGLIGIBLE_ERROR = 1e-3  # allowed in addition to these standard errors, because files round propensities
 _FEWEST = 3, 2.0  # least number of rounds and least effective sample size for any interval
 
 Estimates = dict[str, Estimate]  # one estimate for each name in ESTIMATORS
@@ -93,7 +93,7 @@ class PolicyValue:
     weights : ndarray of shape (m,)
         The importance weights of the m rewarded rounds.
     thresholds : dict of str to float
-        The largest weight of "switch_dr" and "clipped_dr", inf if all weights are used.
+        The thresholds for the weights of "switch_dr" and "clipped_dr", inf if no weight is changed.
     freedom : float
         The degrees of freedom of the interval of ``differences["dr"]``, inf if it is not Student's interval.
     """
@@ -117,7 +117,7 @@ class PolicyValue:
 
 
 class RunningEstimate(NamedTuple):
-    """Estimates with 95 % intervals from the first rounds of a log, for several numbers of rounds: (points,) arrays."""
+    """Estimates from the first rounds of a log, with 95 % intervals: one entry per number of rounds, (points,)."""
 
     value: Floats
     low: Floats
@@ -125,7 +125,7 @@ class RunningEstimate(NamedTuple):
 
 
 class _Terms(NamedTuple):
-    """An estimate, and a series of which it is the mean up to a constant and terms of higher order."""
+    """An estimate, and a series whose mean differs from it only by a constant and by terms of higher order."""
 
     value: float
     series: Floats  # (m,)
@@ -134,7 +134,7 @@ class _Terms(NamedTuple):
 def rewarded_rounds(log: Log, rewards: Floats, predicted: Floats, model: RewardModel | None = None) -> RewardedRounds:
     """Return the rounds whose entry of `rewards` (n,) is not NaN.
 
-    `predicted` (m, K) has one row for each of them, and `model` was fitted on them.
+    `predicted` (m, K) has one row for each of these rounds. `model` was fitted to these rounds.
     """
     rows = ~np.isnan(rewards)
     played = log.played[rows]
@@ -189,7 +189,7 @@ def policy_value(
         if np.isfinite(differences["dr"].low):
             gain = terms["dr"].series - logged["dr"].series
             freedom = _degrees_of_freedom(gain, conservative_error(gain), size)
-    unstable = rounds.unstable and not is_logged  # what was logged has no weights
+    unstable = rounds.unstable and not is_logged  # all weights of the logged policy are 1
     notes = _notes(probabilities, weights, uncovered, rounds, terms["dr"].series, unstable=unstable)
     largest, mean = float(weights.max()), float(weights.mean())
     return PolicyValue(
@@ -207,12 +207,15 @@ def effective_size(weights: Floats) -> float:
 
 
 def hac_estimate(series: Floats, size: float) -> Estimate:
-    """Return the mean with Student's interval for at most `size` − 1 degrees of freedom and a HAC standard error."""
+    """Return the mean of `series` with Student's interval.
+
+    The interval uses a HAC standard error and at most `size` − 1 degrees of freedom.
+    """
     return _hac_estimate(float(series.mean()), series, size)
 
 
 def _hac_estimate(value: float, series: Floats, size: float) -> Estimate:
-    """Return the value with Student's interval and the HAC standard error of the mean of a series."""
+    """Return `value` with Student's interval. Its standard error is the HAC standard error of the mean of `series`."""
     if np.isnan(value) or len(series) < _FEWEST[0] or size < _FEWEST[1]:
         return Estimate(value, np.nan, np.nan)
     error = conservative_error(series)
@@ -223,9 +226,9 @@ def _hac_estimate(value: float, series: Floats, size: float) -> Estimate:
 def _degrees_of_freedom(series: Floats, error: float, size: float) -> float:
     """Return the degrees of freedom of a HAC standard error.
 
-    The standard error is itself estimated. For an autoregression of order 1, it is as uncertain as that of n_e/2
-    independent numbers, where n_e independent rounds would have the same standard error. So there are at most n_e/2
-    degrees of freedom.
+    The standard error is itself estimated. Let n_e be the number of independent rounds with the same standard error.
+    For an autoregression of order 1, the HAC standard error is as uncertain as the standard error of n_e/2 independent
+    numbers. So there are at most n_e/2 degrees of freedom.
     """
     return min(size - 1.0, max(_FEWEST[1], 0.5 * independent_rounds(series, error)))
 
@@ -239,7 +242,7 @@ def independent_rounds(series: Floats, error: float) -> float:
 def running_values(
     rounds: RewardedRounds, probabilities: Floats, final: PolicyValue, ends: Ints
 ) -> dict[str, RunningEstimate]:
-    """Return the estimate from the first e rounds for each e in `ends` (points,). `final` is that from all rounds."""
+    """Return the estimates from the first e rounds for each e in `ends` (points,). `final` has those of all rounds."""
     weights, ones = final.weights, np.ones(len(rounds))
     ratios = {
         "dr": (_robust_series(rounds, probabilities, rounds.predicted, weights), ones),
@@ -283,7 +286,7 @@ def _robust_series(rounds: RewardedRounds, probabilities: Floats, predicted: Flo
 def _terms(
     rounds: RewardedRounds, probabilities: Floats, weights: Floats, robust_predicted: Floats
 ) -> tuple[dict[str, _Terms], dict[str, float]]:
-    """Return the terms of all estimators, and the thresholds of those that do without large weights.
+    """Return the terms of all estimators, and the thresholds for the weights of "switch_dr" and "clipped_dr".
 
     `robust_predicted` (m, K) are the predictions for "mrdr".
     """
@@ -299,7 +302,7 @@ def _terms(
     terms = {"dr": robust(weights), "snips": _Terms(ratio, linear), "ips": _Terms(float(weighted.mean()), weighted)}
     if rounds.model is None:
         return terms, {}
-    # The errors of the regression are errors of the direct method. Its interval includes those that are random.
+    # The direct method has the errors of the regression. Its interval includes only the random ones.
     direct = float((probabilities * rounds.predicted).sum(axis=1).mean())
     terms["dm"] = _Terms(direct, robust(rounds.model.direct_weights(probabilities)).series)
     terms["mrdr"] = robust(weights, robust_predicted)
@@ -311,7 +314,7 @@ def _terms(
 
 
 def switched(weights: Floats, threshold: float) -> Floats:
-    """Return the weights, with 0 instead of those above the threshold."""
+    """Return the weights, with 0 in place of weights above the threshold."""
     return np.where(weights <= threshold, weights, 0.0)
 
 
@@ -320,8 +323,8 @@ def best_threshold(
 ) -> float:
     """Return the threshold with the smallest estimate of the mean squared error.
 
-    The estimate is the variance of the terms divided by their number, plus the squared difference to the doubly robust
-    estimate with all weights, which estimates the bias (Su et al. 2020, section 5).
+    The mean squared error is estimated as variance plus squared bias. The variance is that of the terms divided by
+    their number. The bias is the difference to the doubly robust estimate with all weights (Su et al. 2020, section 5).
     """
     whole, best, least = robust(weights), np.inf, np.inf
     unit = power_of_two(whole.series)  # squares of large rewards would overflow
@@ -336,7 +339,7 @@ def best_threshold(
 def _bootstrap_estimates(
     rounds: RewardedRounds, weights: Floats, terms: dict[str, _Terms], logged: dict[str, _Terms], seed: int
 ) -> tuple[Estimates, Estimates]:
-    """Return estimates with percentile intervals of a block bootstrap. All resampled means are paired."""
+    """Return estimates with percentile intervals of a block bootstrap. All estimators use the same resampled rounds."""
     series = {name: one.series for name, one in terms.items()}
     compared = (series["dr"], series["snips"], series["ips"], series["dr"] - logged["dr"].series)
     block = max(map(block_length, compared))

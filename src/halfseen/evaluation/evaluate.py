@@ -49,11 +49,11 @@ ONLY_OF_PLAYED = (
     "the log has no propensities of the arms that were not played, so every arm that was ever played counts as covered "
     "in every round"
 )
-_EACH_ARM_UP_TO = 12  # by default, the policies that always play one arm are evaluated up to this number of arms
+_EACH_ARM_UP_TO = 12  # with more arms, no policy "always:ARM" is evaluated by default
 
 
 class ReplayedPolicy(NamedTuple):
-    """The probabilities (n, K) of a policy in the rounds of a log, which are known already."""
+    """A policy that the caller has replayed: its probabilities (n, K) in the rounds of a log."""
 
     label: str
     probabilities: Floats
@@ -71,7 +71,7 @@ class Evaluation:
     log : Log
         The decisions that were evaluated.
     policies : dict of str to PolicyValue
-        The estimates by label of the policy. The logged policy is the first.
+        The estimates, by the label of the policy. The logged policy is the first.
     missing : float or None
         The reward that was assumed for rounds without a reward. None if these rounds were left out.
     intervals : str
@@ -79,7 +79,8 @@ class Evaluation:
     notes : tuple of str
         Remarks about the log. Each policy has its own notes.
     lifts : tuple of Lift
-        The lift of the chooser's decisions over control and holdback, if the log has the marks of guardrails.
+        The lift of the chooser's decisions over control and holdback, if the log says which branch of the guardrails
+        made each decision.
     estimators : tuple of str
         The estimators of the table and the figure. Each policy has the values of all estimators.
 
@@ -113,12 +114,12 @@ class Evaluation:
         return [*self.notes, *(f"{one.label}: {note}" for one in self.policies.values() for note in one.notes)]
 
     def table(self, estimators: Iterable[str] | None = None) -> Table:
-        """Return a table with one row per policy: estimates of its reward, and the gain over the logged one.
+        """Return a table with one row per policy: estimates of its reward, and its gain over the logged policy.
 
         Parameters
         ----------
         estimators : iterable of str, optional
-            The names of the estimators. The default is `self.estimators`. The gain is that of the first one.
+            The names of the estimators. The default is `self.estimators`. The first one estimates the gain.
 
         Returns
         -------
@@ -320,16 +321,17 @@ def evaluate(
         The method for 95 % confidence intervals: HAC standard errors, or a block bootstrap.
     estimators : sequence of str, optional
         The estimators in the table and the figure: "dr", "snips", "ips", "dm", "switch_dr", "clipped_dr" or "mrdr".
-        The gain over the logged policy is that of the first one. All of them are computed in any case.
+        The first one estimates the gain over the logged policy. All estimators are computed in any case.
     propensities : {"logged", "estimated"}, optional
         Where propensities come from. With "estimated", a multinomial logistic regression on the observed columns
-        estimates them, by cross-fitting on blocks of time, and estimates below 0.01 count as 0.01. By default they are
-        estimated only for decisions of which none was logged. Notes say so, and whether they hold over time.
+        estimates them, by cross-fitting on blocks of time, and estimates below 0.01 count as 0.01. By default,
+        propensities are estimated only for decisions without a logged propensity. Notes say so, and say if the
+        estimates do not hold over time.
     regularisation : float, optional
         The ridge penalty of the reward model of the direct method and of the doubly robust estimators.
     reward_family : {"gaussian", "binary", "count"}, optional
         The family of the rewards: any numbers, clicks (from 0 to 1) or counts (at least 0). Predictions of the reward
-        model stay in the range of the family, and agents that have an option of this name are told the family.
+        model stay in the range of the family, and agents with an option `reward_family` are told the family.
     time : str, optional
         The column of a table with the time of each row, as dates or numbers. The default is the column "time" or, if
         there is none, the only column of dates, which a note names. Rows that are not in order of time are sorted, and
@@ -337,8 +339,8 @@ def evaluate(
         have passed. Without such a column, the order of the rows is the order in time, and a note says so.
     scale : bool, optional
         Whether agents receive scaled columns, an intercept and scaled rewards, as in an experiment on a table
-        (`halfseen.worlds.recorded`). `adaptive` scales them itself. The default is True for a table, and False for an
-        exported journal, because agents of the service receive what is sent.
+        (`halfseen.worlds.recorded`). `adaptive` scales columns itself. The default is True for a table, and False for
+        an exported journal, because agents of the service receive what is sent.
     seed : int, optional
         The seed of agents and of the bootstrap.
     progress : callable, optional
@@ -364,8 +366,8 @@ def evaluate(
     * snips = Σ w r / Σ w,
     * dm = mean(Σ_b π(b) r̂(b)), where r̂ is a regression fitted on other blocks of time,
     * dr = mean(Σ_b π(b) r̂(b) + w (r − r̂(a))),
-    * switch_dr and clipped_dr: dr with 0 or λ instead of weights above a threshold λ, which minimises an estimate of
-      the mean squared error. Their intervals do not contain the bias,
+    * switch_dr and clipped_dr: dr with weights above a threshold λ replaced by 0 (switch_dr) or by λ (clipped_dr). λ
+      minimises an estimate of the mean squared error. The intervals do not include the bias,
     * mrdr: dr with a regression whose squared errors have the weights π(a) (1 − p)/p².
 
     References
@@ -468,14 +470,14 @@ def _estimator_names(given: Any) -> tuple[str, ...]:
 
 
 def _told(policy: Resolved, family: str) -> Resolved:
-    """Return an agent that knows the family of the rewards, and any other policy unchanged."""
+    """Return an agent with its option for the family of the rewards set, and any other policy unchanged."""
     if not isinstance(policy, AgentSpec) or FAMILY_OPTION not in policy.entry.options:
         return policy
     return AgentSpec(policy.entry, {FAMILY_OPTION: family} | dict(policy.options), policy.label)
 
 
 def _lifts(log: Log) -> tuple[Lift, ...]:
-    """Return the lift over control and over holdback, as far as the log has marked decisions with rewards."""
+    """Return the lift over control and over holdback, if the log has rewards of both branches that are compared."""
     if log.branches is None:
         return ()
     moments = [RewardMoments.of(log.rewards[(log.branches == branch) & log.rewarded]) for branch in range(4)]
@@ -484,7 +486,7 @@ def _lifts(log: Log) -> tuple[Lift, ...]:
 
 
 def _policies_by_label(policy: Any, log: Log) -> dict[str, Resolved]:
-    """Return the policies by label: a string for a fixed policy, an `AgentSpec`, a function, or its probabilities."""
+    """Return the policies by label: a string for a fixed policy, an `AgentSpec`, a function or known probabilities."""
     if policy is None:
         each = [f"{ALWAYS}:{arm}" for arm in log.names] if len(log.arms) <= _EACH_ARM_UP_TO else []
         policy = [UNIFORM, *each]

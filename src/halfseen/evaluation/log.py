@@ -19,8 +19,8 @@ from halfseen.validation import LIMIT, elapsed_steps
 from halfseen.worlds.preparation import Steps
 
 ROUNDING = 1e-6  # allowed error of probabilities
-LEAST_PROPENSITY = 1e-100  # smallest propensity of an arm that was played; the square of its weight is still finite
-ESTIMATED = ("all", "others")  # propensities of a journal that were not logged: all, or of the arms not played
+LEAST_PROPENSITY = 1e-100  # smallest allowed propensity of an arm played; the square of its weight is finite
+ESTIMATED = ("all", "others")  # propensities of a journal that were not logged: all, or all but that of the arm played
 _EMPTY = (type(None), float, int)
 
 
@@ -57,29 +57,29 @@ class Log:
     observations: Floats  # (n, k), NaN for entries that were not observed
     played: Ints  # (n,) indices of the arms played
     propensity: Floats  # (n,) propensity of the arm played, NaN if it was not logged
-    propensities: Floats | None  # (n, K) propensities of all arms, None if they are not known where `propensity` is
+    propensities: Floats | None  # (n, K) propensities of all arms, None if at most those of the arms played were logged
     possible: Mask  # (n, K) the arms that could have been played, as far as the log tells
     rewards: Floats  # (n,), NaN if there is no reward
     defaults: int  # number of rewards that are the default reward of the stream
     steps: tuple[LogStep, ...]  # decisions, rewards and changes of arms, in order of time
-    branches: Ints | None = None  # (n,) index in BRANCHES, −1 if unknown or before the last change of the shares
+    branches: Ints | None = None  # (n,) index in BRANCHES, −1 if unknown, or if a share was changed later
     notes: tuple[str, ...] = ()  # remarks about columns that had to be encoded, and about times
     times: Floats | None = None  # (n,) in seconds, None if they were not logged
-    perhaps_times: tuple[str, ...] = ()  # columns that could be the time, if none is known to be
+    perhaps_times: tuple[str, ...] = ()  # columns that could be the time, if `times` is None
     dates_in_index: bool = False  # whether the log was a pandas DataFrame whose index has dates
     rows: Ints | None = None  # (n,) rows of the table, counted from 0
     features: tuple[str, ...] = ()  # names of the k observed features of a table
     estimated: bool = False  # whether propensities were estimated
-    unstable: str | None = None  # a sentence, if estimated propensities do not hold in some period of the log
-    elapsed: Ints | None = None  # (n,) steps since the decision or observation before, None if all of them are 1
-    time_steps: Steps | None = None  # the step of the times of a table, None if they are irregular or too few
+    unstable: str | None = None  # why estimated propensities are wrong in some period, as a sentence
+    elapsed: Ints | None = None  # (n,) steps since the previous decision or observation, None if all are 1
+    time_steps: Steps | None = None  # the time step of a table, None if its times are irregular or too few
     # Observations without a decision, by the row of the decision after them.
     observed_before: Mapping[int, tuple[LoggedObservation, ...]] = field(default_factory=dict)
     filled: int = 0  # number of rewards that were assumed for decisions without one
 
     @property
     def step(self) -> str | None:
-        """The step of the times of a table, as text."""
+        """The time step of a table as text, such as "1 day", or None if there is none."""
         return None if self.time_steps is None else self.time_steps.shown
 
     @property
@@ -96,7 +96,7 @@ class Log:
         return self.filled + int((~self.rewarded).sum())
 
     def with_missing_rewards(self, value: float) -> Log:
-        """Return the log with this reward for every decision without one, which agents learn after the decision."""
+        """Return the log with the reward `value` for every decision without one. Agents learn it after the decision."""
         empty = ~self.rewarded
         steps: list[LogStep] = []
         for step in self.steps:
@@ -112,7 +112,7 @@ class Log:
 
     @property
     def has_propensities(self) -> bool:
-        """Whether the propensities of the arms played are known."""
+        """Whether the propensity of the arm played is known in every decision."""
         return not np.isnan(self.propensity).any()
 
     @property
@@ -121,12 +121,12 @@ class Log:
 
     @property
     def is_table(self) -> bool:
-        """Whether the log was read from a table of one's own, and not from a journal."""
+        """Whether the log was read from a table, and not from a journal."""
         return bool(self.features)
 
     @property
     def order_note(self) -> str | None:
-        """A sentence about the order of the rows of a table if no column is known to be the time."""
+        """A sentence about the order of the rows of a table. None if a column is the time, or if there is no table."""
         if not self.is_table or self.times is not None:
             return None
         note = "no column is known to be the time, so the order of the rows is taken as the order in time"
@@ -160,7 +160,10 @@ class _LoggedDecision:
 
 
 class LogBuilder:
-    """Builds a log from events in order of time and checks them. `where` is the line or row that messages name."""
+    """Builds a log from events, which are added in order of time, and checks them.
+
+    `where` is the line or row of the event, for error messages.
+    """
 
     def __init__(self, source: str, arms: Iterable[Arm], observed: int | None = None) -> None:
         self.source, self.arms = source, list(arms)
@@ -170,7 +173,7 @@ class LogBuilder:
         self._decisions: list[_LoggedDecision] = []
         self._steps: list[LogStep] = []
         self._observed_before: dict[int, list[LoggedObservation]] = {}
-        self._with_propensities: bool | None = None  # whether decisions with a propensity have those of all arms
+        self._with_propensities: bool | None = None  # whether decisions have all propensities, None if unknown
         self._others_estimated = False
 
     def index(self, where: str, arm: Any) -> int:
@@ -196,7 +199,7 @@ class LogBuilder:
     ) -> int:
         """Add a decision and return its row. `propensity` is None if no propensity was logged.
 
-        `estimated` says which propensities were not logged, as in a journal. They are not used.
+        `estimated`, one of ESTIMATED or None, says which of the propensities were not logged. These are not used.
         """
         entries = self._check_observation(where, observation)
         played = self.index(where, arm)
@@ -269,7 +272,7 @@ class LogBuilder:
         self._steps.append(LogStep(StepKind.ARM_RETIRED, index))
 
     def shares_changed(self) -> None:
-        """Forget the marks so far, because later decisions have other shares of holdback and control."""
+        """Forget which branch made each decision so far: later decisions have other shares of holdback and control."""
         for decision in self._decisions:
             decision.branch = -1
 
@@ -333,7 +336,7 @@ class LogBuilder:
 
 
 def check_finite(where: str, value: Any) -> float:
-    """Return the value as a float. Raise an error if it is not a number within the limits."""
+    """Return the value as a float. Raise an error if it is not a number within ±LIMIT."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LIMIT:
         raise invalid(where, f"a number within ±{LIMIT:g}", repr(value))
     return float(value)

@@ -18,8 +18,8 @@ from halfseen.evaluation.scaled_log import ScaledLog
 from halfseen.kernels.random import Floats
 
 Rule = Callable[[Floats], Any]  # maps an observation to the probabilities of all arms
-Progress = Callable[[int, int], None]  # called with the number of finished rounds and of all rounds
-LOGGED, UNIFORM, ALWAYS = "logged", "uniform", "always"  # policies that are no agents
+Progress = Callable[[int, int], None]  # called with the number of finished rounds and the number of all rounds
+LOGGED, UNIFORM, ALWAYS = "logged", "uniform", "always"  # policies that are not agents
 _REPORT_EVERY = 50  # rounds between calls of a progress function
 
 
@@ -69,7 +69,7 @@ def agent_to_replay(agent: str | AgentSpec) -> AgentSpec:
 
 
 def _check_name(policy: str) -> None:
-    """Raise if there is no agent of this name, which may have options after a colon, and suggest a policy."""
+    """Raise an error that suggests a policy if there is no such agent. `policy` may have options after a colon."""
     name, _, options = (part.strip() for part in policy.partition(":"))
     if name in catalog():
         return
@@ -101,7 +101,7 @@ def _cannot_replay(policy: str) -> HalfseenError:
 
 
 def reward_unit(agent: Agent, scaled: ScaledLog | None) -> float:
-    """Return the unit in which an agent receives rewards. Those of families such as clicks have no unit."""
+    """Return the number by which rewards are divided for an agent, 1 without `scaled` or for rewards such as clicks."""
     if scaled is None or agent.policy.learner.reward_range.family != "gaussian":
         return 1.0
     return scaled.reward_unit
@@ -119,10 +119,10 @@ def by_agent(
     """Replay the log with an agent. Return its probabilities in every round, and the agent after the last round.
 
     In every round the agent receives the observation, computes its probabilities and is then given the arm that was
-    played. It is told how many steps have passed, and observes what was logged without a decision. The agent learns
-    each reward at the time when the reward arrived. If a late reward replaced a default reward, the agent learns the
-    default reward as a provisional one. If `scaled` is given, an agent that does not scale observations itself receives
-    the scaled observations and rewards. Clicks and counts are not scaled.
+    played. It is told how many steps have passed, and also receives observations that were logged without a decision.
+    The agent learns each reward at the time when the reward arrived. If a late reward replaced a default reward, the
+    agent learns the default reward as a provisional one. If `scaled` is given, an agent that does not scale
+    observations itself receives the scaled observations and rewards. Clicks and counts are not scaled.
     """
     entry = component_entry(name)
     if entry.reveals_context:
@@ -162,7 +162,7 @@ def by_agent(
 
 
 def replay(agent: Agent, log: Log, observations: Floats, row: int, scaled: ScaledLog | None = None) -> Floats:
-    """Replay one decision, and what was observed before it. Return the probabilities of the agent."""
+    """Replay the decision in `row` and the observations before it. Return the probabilities of the agent."""
     for one in log.observed_before.get(row, ()):
         y = one.observation if scaled is None else scaled.apply(one.observation)
         agent.observe(y, elapsed=one.elapsed)

@@ -13,10 +13,10 @@ from halfseen.evaluation.reward_model import BLOCKS, standardised, time_blocks
 from halfseen.kernels.random import Floats, Ints
 from halfseen.statistics.distributions import chi2_sf
 
-PROPENSITY_FLOOR = 0.01  # smaller estimates of the propensity of an arm that was played count as this
-_PENALTY = 1.0  # of the squared coefficients
-_LEAST_BLOCK, _LEAST_EXPECTED = 20, 5.0  # decisions of a block, and of an arm in it, for a comparison of shares
-_CHANCE = 0.001  # a smaller probability of such shares means that the choice of arms changed
+PROPENSITY_FLOOR = 0.01  # a smaller estimated propensity of the arm played is replaced by this
+_PENALTY = 1.0  # ridge penalty on the coefficients
+_LEAST_BLOCK, _LEAST_EXPECTED = 20, 5.0  # least decisions in a block, and expected plays of an arm in it, for the test
+_CHANCE = 0.001  # with a smaller p-value, the choice of arms counts as changed
 
 
 def with_estimated_propensities(log: Log) -> tuple[Log, str]:
@@ -49,10 +49,10 @@ def with_estimated_propensities(log: Log) -> tuple[Log, str]:
 
 
 def changed_shares(log: Log, rows: Mask) -> str | None:
-    """Return a sentence if the shares of arms over time are not those that the observed columns explain, or None.
+    """Return a sentence if the shares of arms changed over time and the observed columns do not explain it, or None.
 
     Pearson's chi-square test compares how often arms were played in each block of time with the propensities of a
-    regression on all `rows` (n,). Arms that are rarely expected in a block count as one.
+    regression on all `rows` (n,). Arms whose expected number of plays is small in some block are tested as one arm.
     """
     played, possible = log.played[rows], log.possible[rows]
     blocks = time_blocks(len(played), min(BLOCKS, len(played) // _LEAST_BLOCK))

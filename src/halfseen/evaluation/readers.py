@@ -28,20 +28,20 @@ from halfseen.worlds.preparation import check_no_repeated_rows, time_order
 JOURNAL_ENDINGS = (".ndjson", ".jsonl")
 PARQUET_ENDINGS = (".parquet", ".pq")
 LOG_ENDINGS = (*JOURNAL_ENDINGS, *TABLE_ENDINGS)
-_OTHER_EVENTS = b"halfseen.events"  # Parquet metadata with all events except decisions and last rewards
+_OTHER_EVENTS = b"halfseen.events"  # key of the Parquet metadata for all events except decisions and their last rewards
 _EXPORT_COLUMNS = {"stream", "seq", "id", "observation", "available", "arm", "propensity", "propensities", "reward"}
 _TABLE_COLUMNS = "the columns arm, reward and the observed columns"
 _IN_JOURNALS = {"observed": "observations", "time": "its events in order"}
 _TIME = "time"
-LIKE_TIMES = ("time", "timestamp", "ts", "when", "date", "datetime")  # names of times in lower case
-# Columns with a meaning of their own, which are not observed and are not the time unless they are named.
+LIKE_TIMES = ("time", "timestamp", "ts", "when", "date", "datetime")  # column names that may be times, in lower case
+# Names with a fixed meaning. Such a column is observed only if the caller names it, and is not searched for dates.
 RESERVED = {
     "arm", "reward", "propensity", _TIME, "propensities", "reward_time", "available", "stream", "how", "folded",
     "branch",
 }  # fmt: skip
 _MOST_LISTED = 10  # names of columns in a message
-_HOW = ("given", "default", "late")  # how rewards came, in a journal
-_LISTS = {"propensities": "a list such as [0.2, 0.8]", "available": "a list of arms"}  # what messages expect
+_HOW = ("given", "default", "late")  # values of the field `how` of a reward in a journal
+_LISTS = {"propensities": "a list such as [0.2, 0.8]", "available": "a list of arms"}  # what error messages ask for
 _IGNORED = ("retired", "model_accepted", "expired")  # events without a meaning for the evaluation
 
 
@@ -58,8 +58,8 @@ def read_log(
 ) -> Log:
     """Read a log from a file, whose format is given by the ending of its name, or from a table.
 
-    The rows of a table are sorted by the column `time`, which is by default the column of this name or, if there is
-    none, the only column of dates.
+    The rows of a table are sorted by the column `time`. The default is the column "time" or, if there is none, the only
+    column of dates.
     """
     if isinstance(log, str | Path):
         path = Path(log)
@@ -97,15 +97,15 @@ def _dates(columns: Columns, observed: Sequence[str] | None) -> list[str]:
 
 
 def perhaps_times(columns: Columns) -> tuple[str, ...]:
-    """Return the columns that could be the time: dates, and columns with such a name."""
+    """Return the columns that could be the time: columns of dates, and columns with a name in LIKE_TIMES."""
     like_times = (name for name in columns.names if name.lower() in LIKE_TIMES)
     return tuple(dict.fromkeys([*_dates(columns, None), *like_times]))
 
 
 def journal_columns(columns: Columns, stream: str | None) -> set[str]:
-    """Return the reserved columns of a table whose cells are what a journal has in the column of this name.
+    """Return the columns with a reserved name whose cells have the form that they have in an exported journal.
 
-    In a table of one's own, a column such as `branch` may be part of the context.
+    In other tables, a column such as `branch` may be part of the context.
     """
 
     def are_lists(cells: Any) -> bool:
@@ -357,15 +357,17 @@ class _StreamReader:
 def _read_table(
     columns: Columns, observed: Sequence[str] | None, stream: str | None, arms: Any, time: str | None
 ) -> Log:
-    """Return the log in a table with one row per decision.
+    """Read a log from a table with one row per decision.
 
-    The columns `arm` and `reward` (empty if there is no reward) are required, and those named in `observed` (by default
-    all whose names begin with "observation"). These are optional: `propensity` (in all rows or in none), `propensities`
-    (one list per row in the order of the arms, as JSON text in a CSV file), `available` (one list of available arms per
-    row), `stream`, `how` ("given", "late" or "default"), `folded` (false if a reward arrived too late to be learnt),
-    `branch` (what made the decision, if there were guardrails), `time` and `reward_time`. Rows are sorted by time, by
-    default by the column `time` or the only column of dates, and the steps between them are inferred. Without times,
-    the order of the rows is the order in time, and every reward arrived directly after its decision.
+    These columns are required: `arm`, `reward` (empty if there is no reward) and the columns named in `observed` (by
+    default all whose names begin with "observation"). These are optional: `propensity` (in all rows or in none),
+    `propensities` (one list per row in the order of the arms, as JSON text in a CSV file), `available` (one list of
+    available arms per row), `stream`, `how` ("given", "late" or "default"), `folded` (false if a reward arrived too
+    late to be learnt), `branch` (what made the decision, if there were guardrails), `time` and `reward_time`.
+
+    Rows are sorted by time, and the steps between them are inferred. The time is by default the column `time` or the
+    only column of dates. Without times, the order of the rows is taken as the order in time, and every reward as
+    arriving directly after its decision.
     """
     source = columns.source
     for name in ("arm", "reward"):
@@ -506,7 +508,7 @@ def _propensities_of_played(columns: Columns, rows: Ints) -> list[float] | None:
 
 
 def _lists(columns: Columns, name: str, rows: Ints) -> list[Any] | None:
-    """Return a column of lists, which may be given as JSON text, with None for empty cells."""
+    """Return a column of lists, with None for empty cells. Lists may be given as JSON text."""
     cells = _cells(columns, name, rows)
     if cells is None:
         return None
@@ -537,7 +539,8 @@ def _arms_in_order(
     """Return the arms in order: the given `arms`, numbers in ascending order, or names.
 
     Names are in the order of the lists of propensities if there are such lists, otherwise in alphabetical order. The
-    index of an arm is the only position at which the lists contain its propensity in all rows in which it was played.
+    index of an arm is the only position at which the lists agree with `propensity` in all rows in which the arm was
+    played.
     """
     if arms is not None:
         given = _arm_names(arms)
@@ -595,14 +598,14 @@ def _is_empty(cell: Any) -> bool:
 
 
 def _arm(cell: Any) -> Any:
-    """Return the name or the number of an arm. Spaces around a name do not make another arm."""
+    """Return the name or the number of an arm. Spaces around a name are removed."""
     return cell.strip() if isinstance(cell, str) else _plain(cell)
 
 
 def _plain(cell: Any) -> Any:
     """Convert NumPy numbers to Python numbers, and whole floats to integers.
 
-    A table contains integers as floats if a cell of the column is empty.
+    If a cell of a column is empty, a table contains the integers of this column as floats.
     """
     if isinstance(cell, np.generic):
         cell = cell.item()

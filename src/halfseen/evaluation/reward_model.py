@@ -26,8 +26,9 @@ class _Fit(NamedTuple):
 class RewardModel:
     """A ridge regression per arm on (1, standardised y), fitted on other blocks of time than the one it predicts.
 
-    A missing entry of y is replaced by its mean. No round contributes to its own prediction. Predictions shrink towards
-    the mean reward of all arms. This mean is also the prediction for an arm that was not played in the other blocks.
+    A missing entry of y is replaced by the mean of its column. No round contributes to its own prediction. Predictions
+    shrink towards the mean reward of all arms. This mean is also the prediction for an arm that was not played in the
+    other blocks.
 
     Parameters
     ----------
@@ -66,7 +67,8 @@ class RewardModel:
     def predict(self, weights: Floats | None = None) -> Floats:
         """Predict the reward (n, K) of every arm in every round.
 
-        The squared errors have `weights` (n,), which are divided by their mean. They are ignored if all are 0.
+        `weights` (n,) are the weights of the squared errors. Each regression divides its weights by their mean, or
+        ignores them if all of them are 0.
         """
         predicted = np.zeros((len(self.rewards), self.arms))
         for fit in self._plain if weights is None else self._fits(weights):
@@ -75,10 +77,10 @@ class RewardModel:
         return np.clip(predicted, *self.limits)
 
     def direct_weights(self, probabilities: Floats) -> Floats:
-        """Return the weights (n,) that the direct method gives to the rewards in effect.
+        """Return the weights (n,) with which the rewards enter the estimate of the direct method.
 
-        The mean of Σ_a π(a) r̂(a) is linear in the rewards. These are its coefficients times n. The dependence of
-        the mean of all rewards (`fit.mean`) on each reward is left out.
+        The estimate, the mean of Σ_a π(a) r̂(a), is linear in the rewards. The weights are its coefficients times n,
+        as if the mean reward of each fit (`fit.mean`) did not depend on the rewards.
         """
         weights = np.zeros(len(self.rewards))
         for fit in self._plain:
@@ -106,7 +108,7 @@ class RewardModel:
 
 
 def time_blocks(rounds: int, blocks: int = BLOCKS) -> list[Ints]:
-    """Divide the rounds into blocks of time. Return none if there are fewer than two."""
+    """Divide the rounds into blocks of time. Return an empty list if there would be fewer than two."""
     count = min(blocks, rounds)
     edges = np.round(np.linspace(0, rounds, count + 1)).astype(np.int64)
     return [np.arange(first, end) for first, end in itertools.pairwise(edges)] if count >= 2 else []

@@ -12,11 +12,12 @@ from halfseen.worlds.preparation import LEAST_SCALING, SCALE_ON, Scaling, reward
 
 
 class ScaledLog(NamedTuple):
-    """What an agent receives that does not scale observations itself, as in an experiment on a table.
+    """The observations and rewards of a log for agents that do not scale observations themselves.
 
-    Columns are scaled by their mean and standard deviation in the first fifth of the rows. The mean reward of every arm
-    in these rows gives the unit of the rewards. Unlike in an experiment, these rows are also decisions of the log, and
-    a column that is constant or empty in them is scaled by all rows.
+    As in an experiment on a table, columns are scaled by their mean and standard deviation in the first fifth of the
+    rows. The unit of rewards is the root mean square, in these rows, of the difference between a reward and the mean
+    reward of its arm. Unlike in an experiment, these rows are also decisions of the log, and a column that is constant
+    or empty in them is scaled by all rows.
     """
 
     observations: Floats  # (n, k + 1), the last column is the intercept
@@ -36,7 +37,7 @@ class ScaledLog(NamedTuple):
         return cls(observations, unit, scaling)
 
     def apply(self, observation: Floats) -> Floats:
-        """Return an observation (k,) that is not among the decisions of the log as an agent receives it."""
+        """Scale an observation (k,) that belongs to no decision of the log, and append the intercept."""
         return np.append(self.scaling.apply(observation), 1.0)
 
 

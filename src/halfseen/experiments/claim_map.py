@@ -70,7 +70,7 @@ STARTS = (Start("Q̂₀ = I, L = 200", 1.0, 200), Start("Q̂₀ = εI, L = 1000"
 
 @dataclass(frozen=True)
 class MapPlan:
-    """The cells to play with each start, in the order of `STARTS`, and the number of rounds and the seeds."""
+    """The cells to play with each start, in the order of `STARTS`, the number of rounds, and the seeds."""
 
     cells: tuple[tuple[Cell, ...], ...]
     rounds: int
@@ -144,7 +144,7 @@ class ClaimMap:
     wall_seconds: float
 
     def panels(self) -> list[Panel]:
-        """Return one panel per claim and start, or per claim if the start does not matter."""
+        """Return one panel per claim and start. A claim for which the start does not matter has only one panel."""
         panels: list[Panel] = []
         for start, cells, regrets in zip(STARTS, self.plan.cells, self.regrets, strict=True):
             for number, claim in enumerate(regret_claims(regrets)):
@@ -179,7 +179,7 @@ class ClaimMap:
         }
 
     def _known_model(self) -> list[dict[str, Any]]:
-        """Return R(T) of kf-ts, which is given the true model, relative to oracle-ts, in every cell."""
+        """Return R(T) of kf-ts relative to oracle-ts in every cell. kf-ts is given the true model."""
         figures = []
         for cell in sorted(set().union(*self.plan.cells)):
             figure = relative_regret(self.regrets[0], cell.world.name, "kf-ts", "oracle-ts")
@@ -207,7 +207,7 @@ class ClaimMap:
 
 @dataclass(frozen=True)
 class Panel:
-    """The findings about one claim in all cells, with one start of EMKF. If the start does not matter, it is None."""
+    """The findings about one claim in all cells, with one start of EMKF, or with None if the start does not matter."""
 
     number: int  # of the claim
     claim: Claim
@@ -292,7 +292,7 @@ def _rectangles_within(cells: set[Cell]) -> list[_Rectangle]:
 def _ranges(
     values: Sequence[float], text: Callable[[float], str], symbol: str
 ) -> Iterator[tuple[Sequence[float], str | None]]:
-    """Yield every range of neighbouring values with its description. The range of all values has None."""
+    """Yield every range of neighbouring values with its description. For all values, the description is None."""
     last = len(values) - 1
     for first, end in itertools.combinations_with_replacement(range(len(values)), 2):
         low, high = text(values[first]), text(values[end])

@@ -215,8 +215,8 @@ def leaderboard(
     agents : sequence of str, AgentSpec, class, callable or tuple, optional
         The agents, as in `run`. By default, all agents of the catalogue. `kf-ts` is always added.
     worlds : str, World, or sequence of them, optional
-        The worlds, as in `run`. By default, ten simulated worlds, of which `paper` is played
-        at three noise levels.
+        The worlds, as in `run`. By default, ten simulated worlds. One of them, `paper`, is played at three
+        noise levels.
     rounds : int, default 3000
         Number of rounds.
     seeds : int or iterable of int, default 50

@@ -18,7 +18,7 @@ from halfseen.worlds.columns import Columns, are_texts, read_columns
 from halfseen.worlds.preparation import infer_steps
 
 ROLES = ("arm", "reward", "propensity", "time")
-_MOST_GAPS = 2  # integers from 0 on count as numbers of arms if the largest is at most this many times their count
+_MOST_GAPS = 2  # integers from 0 to at most this many times their count are taken as numbers of arms
 _LEAST_ROWS = 20  # shorter columns are never taken for row numbers or keys
 _KEYS = ("id", "key")  # names, in lower case, of columns that may be nothing but a key of the row
 
@@ -99,7 +99,7 @@ def read_table(
 
 
 def _numbered(cells: dict[str, Any]) -> list[Arm] | None:
-    """Return the arms if they are integers but not numbers of arms from 0 on, such as article numbers, or else None."""
+    """Return the arms if they are integers such as article numbers. Return None for other arms, such as 0, 1, 2."""
     if "propensities" in cells:
         return None
     found = {cell for cell in cells["arm"].tolist() if isinstance(cell, int | float) and float(cell).is_integer()}
@@ -111,7 +111,7 @@ def _numbered(cells: dict[str, Any]) -> list[Arm] | None:
 def _renamed(columns: Columns, roles: dict[str, str]) -> Columns:
     """Rename the columns that were given for roles. For other roles, the column with the name of the role is kept.
 
-    The column of times keeps its name. If it was given, another column with the name "time" is left out.
+    The column of times keeps its name. If such a column was given, another column with the name "time" is left out.
     """
     for given in roles.values():
         columns.as_given(given)  # raises if there is none

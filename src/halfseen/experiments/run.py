@@ -55,9 +55,9 @@ def run(
         Agents by name ("kf-ts"), by name with options ("lag-ts:lags=3"), or as `AgentSpec`. By default, six agents
         that suit the kind of world. Your own agent is a class or function that makes objects with two methods:
         `decide(observation)` returns the number of an arm, and `learn(round, reward)` learns from a reward, with rounds
-        counted from 1. The class or function is called once per seed, with those of the keyword arguments `observed`,
-        `arms`, `seed` and `rounds` that it names. Your own agent can also be a tuple of three classes: an estimator, a
-        learner and a chooser.
+        counted from 1. The class or function is called once per seed. If it has parameters `observed`, `arms`, `seed`
+        or `rounds`, it receives them as keyword arguments. Your own agent can also be a tuple of three classes: an
+        estimator, a learner and a chooser.
     world : str, World, or sequence of them
         Worlds by name ("orbit"), by name with options ("paper:noise=0.5"), or as objects. Recorded and simulated
         worlds cannot be combined in one run.

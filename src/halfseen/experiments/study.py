@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 PAGE, TABLE, SUMMARY, JOURNAL = "study.html", "study.csv", "study.json", "study.ndjson"
 ADAPTIVE = "adaptive"
 AGENTS = (ADAPTIVE, "lag-ts", "ts-pco")
-HISTORY = 3000  # rounds to which `adaptive` fits its model, few enough for logs with many columns
+HISTORY = 3000  # number of past rounds to which `adaptive` fits its model, small enough for logs with many columns
 QUESTIONS = (
     "Does what is hidden matter?",
     "What would have earned most?",
@@ -55,7 +55,7 @@ QUESTIONS = (
     "What is wrong with the log?",
 )
 _EACH_ARM_UP_TO = 12
-_MOST_SENSORS = 5  # of which the text shows the worth
+_MOST_SENSORS = 5  # the text shows the worth of at most this number of sensors
 # Terms with their explanations. A term is explained if an answer or the table contains the text.
 _TERMS = (
     ("filtering", "filter", "estimating the context from all observations so far, not from the current one alone"),
@@ -99,13 +99,14 @@ class NextDecision:
     policy : str
         The policy that decides, after it has learnt from the whole log.
     arm : int or str
-        The arm with the highest expected reward or, if the policy expects nothing, with the highest probability.
+        The arm with the highest expected reward or, if there are no expected rewards, with the highest probability.
     probabilities : dict of str to float
         The probability of every arm.
     expected : dict of str to float
-        The expected reward of every arm, empty if the policy has none.
+        The expected reward of every arm, empty if the policy has no expectations.
     is_open : bool
-        Whether the observation is that of a last row without an arm. Otherwise it is that of the last decision.
+        Whether the policy decides on the observation of a last row without an arm. Otherwise it decides on the
+        observation of the last decision.
     """
 
     policy: str
@@ -191,7 +192,7 @@ class Study:
 
     @property
     def facts(self) -> list[str]:
-        """Facts that are neither right nor wrong: the worth of sensors, and about the log, one sentence each."""
+        """Facts that are neither good nor bad, one sentence each: the worth of sensors, and facts about the log."""
         measured = () if self.examination is None else self.examination.measured.sensor_values or ()
         sensors = sorted((one for one in measured if not one.hidden), key=lambda one: -one.share.value)
         worth = [f"{one.name} {percentage_points(one.share)}" for one in sensors[:_MOST_SENSORS]]
@@ -225,7 +226,7 @@ class Study:
 
     @property
     def terms(self) -> dict[str, str]:
-        """The terms that the answers and the table use, and the agents in the table, with their explanations."""
+        """Explanations of the terms that the answers and the table use, and of the agents in the table."""
         text = "\n".join([*self.answers.values(), str(self.table())])
         explained = {term: meaning for term, used, meaning in _TERMS if used in text}
         for label in self.evaluation.policies:
@@ -240,7 +241,7 @@ class Study:
         return self.evaluation.table(["dr"])
 
     def to_frame(self, library: str | None = None) -> Any:
-        """Return the estimates as a DataFrame with one row per policy, as `Evaluation.to_frame`.
+        """Return the estimates as a DataFrame with one row per policy, like `Evaluation.to_frame`.
 
         Parameters
         ----------
@@ -309,8 +310,8 @@ class Study:
         Returns
         -------
         list of Path
-            The files. There is no journal if the log is one already, if the service could not import it, or if the
-            extra `service` is not installed.
+            The files. No journal is written if the log is a journal already, if the service could not import the
+            journal, or if the extra `service` is not installed.
         """
         refused = check_journal(self.log)
         with staged(folder) as stage:
@@ -416,7 +417,7 @@ def study(
     arm, reward, propensity, time : str, optional
         The names of the columns with the arm that was played, its reward (empty if there was none), the probability
         with which it was chosen, and the time. The defaults are "arm", "reward", "propensity" and "time". Without a
-        column "time", the only column of dates is the time. Without any, the order of the rows is the order in time.
+        column "time", the only column of dates is the time. Without either, the order of the rows is the order in time.
     arms : int or sequence of str or int, optional
         All arms, if some of them were never played.
     stream : str, optional
@@ -441,7 +442,7 @@ def study(
     Returns
     -------
     Study
-        The four answers, the estimates, and a journal that the service imports.
+        The four answers, the estimates, and a journal that the service can import.
 
     Raises
     ------
@@ -570,9 +571,10 @@ def _policies(policy: Any, log: Log) -> tuple[list[Any], dict[str, AgentSpec]]:
 def _replay_adaptive(
     log: Log, options: dict[str, Any], seed: int, progress: Progress
 ) -> tuple[Floats, Agent, list[tuple[int, dict[str, Any]]]]:
-    """Replay the log with `adaptive`. Also return the identified models with the number of decisions before each.
+    """Replay the log with `adaptive`. Return its probabilities, the agent and the models that it has identified.
 
-    As in the service, a model is identified before the decision for which it is due.
+    Each model comes with the number of decisions before it. As in the service, a model is identified before the
+    decision for which it is due.
     """
     names = stream_arms(log)
     first = names if isinstance(names, int) else names[: log.first_arms]
@@ -623,7 +625,7 @@ def _examine(agent: Agent, log: Log) -> tuple[Examination | None, str]:
 
 
 def _about_the_last(agent: Agent, log: Log) -> str:
-    """Return a sentence about how many rows were examined, or nothing if it was all of them."""
+    """Return a sentence about how many rows were examined, or an empty text if all rows were examined."""
     examined = int((history_decisions(agent.policy.estimator, 0, agent.rounds) >= 0).sum())
     observed_only = sum(map(len, log.observed_before.values()))
     if examined >= log.rounds + observed_only:
@@ -633,7 +635,7 @@ def _about_the_last(agent: Agent, log: Log) -> str:
 
 
 def _best(evaluation: Evaluation) -> _Best:
-    """Return the policy with the highest reliable estimate and the second answer."""
+    """Return the policy with the highest reliable estimate, and the answer to the second question."""
     logged = evaluation.policies[LOGGED].values["dr"]
     others = {label: one for label, one in evaluation.policies.items() if label != LOGGED}
     rewards = evaluation.log.rewards[evaluation.log.rewarded]
@@ -697,7 +699,7 @@ def _simultaneous(value: PolicyValue, comparisons: int) -> Estimate:
 
 
 def _shown(estimate: Estimate, sign: str = "") -> str:
-    """Format an estimate with two significant digits of its interval."""
+    """Format an estimate and its interval. Half the width of the interval gets two significant digits."""
     half = (estimate.high - estimate.low) / 2
     digits = min(max(1 - math.floor(math.log10(half)), 0), 9) if half > 0 else 2
     return interval(estimate.as_dict(), digits, sign)
@@ -706,7 +708,10 @@ def _shown(estimate: Estimate, sign: str = "") -> str:
 def _next_decision(
     table: LoggedTable, scaled: ScaledLog, replays: dict[str, _Replay], best: str | None
 ) -> NextDecision:
-    """Return what the best policy would do next or, if it is not an agent and not a single arm, what adaptive would."""
+    """Return what the best policy would do next.
+
+    If there is no best policy, or if it is neither an agent nor a single arm, return what `adaptive` would do.
+    """
     log, is_open = table.log, table.next_observation is not None
     observation = log.observations[-1] if table.next_observation is None else table.next_observation
     possible = log.possible[-1]
@@ -739,9 +744,9 @@ def _decide(agent: Agent, observation: Floats, available: list[Arm], elapsed: in
 
 
 def _identified(agent: Agent) -> dict[str, Any]:
-    """Identify a model in a copy of the agent, let the agent accept it, and return it.
+    """Identify a model in a copy of the agent, let the agent accept the model, and return the model.
 
-    The service does the same, so that it arrives at the same state, to the last digit.
+    The service identifies models in the same way. So if it imports the journal, it arrives at exactly the same state.
     """
     copy = _copy(agent)
     copy.refit()

@@ -15,12 +15,12 @@ from halfseen.kernels.random import Floats
 from halfseen.reports.tables import count, percent
 from halfseen.statistics.time_series import power_of_two
 
-FEW_ROWS, LEAST_ROWS = 200, 50  # with fewer rows, estimates are rough, or say nothing
-RARE = 0.01  # a smaller propensity makes large weights
-LONG_GAP = 10.0  # times the median step between decisions
-LIKE_THE_REWARD = 0.99  # correlation of a column that is probably not known before the reward
-LEAST_STEPS = 20  # steps of which a median is taken
-_LISTED = 5  # names in one sentence
+FEW_ROWS, LEAST_ROWS = 200, 50  # below FEW_ROWS estimates are rough, and below LEAST_ROWS they say nothing
+RARE = 0.01  # a smaller propensity leads to large weights
+LONG_GAP = 10.0  # a gap is long if it is more than this many times the median step between decisions
+LIKE_THE_REWARD = 0.99  # a column with this correlation or more is probably not known before the reward
+LEAST_STEPS = 20  # least number of steps for a median, and of rows for a correlation
+_LISTED = 5  # most names in one sentence
 
 
 def about_log(
@@ -56,7 +56,7 @@ def answer(findings: tuple[Finding, ...]) -> str:
 
 
 def facts(findings: tuple[Finding, ...]) -> list[str]:
-    """Return the sentences of findings that are facts, for which every value is acceptable."""
+    """Return the sentences of plain facts, which are findings for which every value is acceptable."""
     return [one.sentence for one in findings if one.verdict is Verdict.FINE and one.expected == ANY]
 
 
@@ -72,7 +72,7 @@ def _rows(log: Log) -> Finding:
 
 def _rewards(log: Log) -> Finding | None:
     rewards = int(log.rewarded.sum())
-    if rewards >= ENOUGH or log.rounds < ENOUGH:  # few decisions are another finding
+    if rewards >= ENOUGH or log.rounds < ENOUGH:  # few decisions are reported by `_rows`
         return None
     sentence = f"the log has only {count(rewards, 'reward')}, too few for any reliable interval"
     return Finding("rewards", rewards, f"{rewards:,}", f"{ENOUGH} or more", Verdict.BAD, sentence)
@@ -123,7 +123,7 @@ def _arms(log: Log) -> list[Finding | None]:
 
 
 def _rare_arms(log: Log) -> Finding | None:
-    """Return a finding about arms that were played too rarely for an estimate, with the first row of each."""
+    """Return a finding about arms that were played too rarely for an estimate, with the first row of each arm."""
     played = np.bincount(log.played, minlength=len(log.arms)).tolist()
     rare = [arm for arm, times in enumerate(played) if 0 < times < FEW_PLAYS]
     if not rare:
@@ -265,13 +265,13 @@ def _empty_cells(log: Log) -> Finding | None:
 
 
 def _column(feature: str, log: Log) -> str:
-    """Return the column of a feature, which is named column=text if the column contains texts."""
+    """Return the column of a feature. If the column contains texts, the name of the feature is column=text."""
     column = feature.partition("=")[0]
     return column if any(note.startswith(f"column '{column}' contains text") for note in log.notes) else feature
 
 
 def _like_the_reward(log: Log) -> Finding | None:
-    """Return a finding if a column is nearly the reward, which agents would not know when they decide."""
+    """Return a finding if a column is nearly equal to the reward. Agents would hardly know it when they decide."""
     rewards, observations = log.rewards[log.rewarded], log.observations[log.rewarded]
     correlations = {
         name: _correlation(column, rewards) for name, column in zip(_names(log), observations.T, strict=True)
@@ -287,7 +287,7 @@ def _like_the_reward(log: Log) -> Finding | None:
 
 
 def _correlation(column: Floats, rewards: Floats) -> float:
-    """Return the correlation of a column with the rewards, 0 if there are too few rows or one of them is constant."""
+    """Return the correlation of a column with the rewards, or 0 if there are too few rows or no variation."""
     seen = ~np.isnan(column)
     column, rewards = column[seen], rewards[seen]
     if len(column) < LEAST_STEPS or np.ptp(column) == 0.0 or np.ptp(rewards) == 0.0:

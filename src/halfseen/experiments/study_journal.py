@@ -1,4 +1,4 @@
-"""Writes logged decisions as the journal of a stream, which the service imports and goes on from."""
+"""Writes logged decisions as the journal of a stream, which the service can import and continue."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from halfseen.reports.files import write_atomically
 
 _MICROSECONDS = 1_000_000
 _LEAST_SECONDS, _MOST_SECONDS = 1e8, 253_402_214_400  # from 1973 to the last day of the year 9999
-_LEAST_STEP, _MOST_STEP = 1e-6, 1e9  # seconds that a stream may have as its step
+_LEAST_STEP, _MOST_STEP = 1e-6, 1e9  # shortest and longest time step of a stream, in seconds
 _OTHER_CHARACTERS = re.compile(r"[^A-Za-z0-9._-]+")
 
 Models = Sequence[tuple[int, Mapping[str, Any]]]  # identified models, each with the number of decisions before it
 
 
 def stream_name(text: str) -> str:
-    """Return a name of a stream that resembles a text."""
+    """Turn a text into a valid name of a stream."""
     return _OTHER_CHARACTERS.sub("-", text).strip("-._")[:100] or "study"
 
 
@@ -38,8 +38,8 @@ def stream_arms(log: Log) -> list[str] | int:
 def write_journal(path: Any, log: Log, agent: Agent, models: Models, *, name: str, options: Mapping[str, Any]) -> int:
     """Write the log as the stream `name`, and return the number of events.
 
-    The agent of the stream is `agent`, which has replayed the log. Its identified models are part of the journal, so
-    that the service need not identify them again.
+    The agent of the stream is `agent`, which has replayed the log. The journal contains `models`, which the agent has
+    identified, so that the service need not identify them again.
     """
     try:
         from halfseen.journal.events import Created, Decided, Event, ExportExtent, ModelAccepted, Rewarded, to_line
@@ -108,7 +108,7 @@ def write_journal(path: Any, log: Log, agent: Agent, models: Models, *, name: st
 def event_times(log: Log) -> Floats:
     """Return the times (n,) of the decisions in seconds since 1970.
 
-    If there are no times, or if they cannot be times since 1970, decisions are one second apart and end now.
+    If there are no times, or if they cannot be times since 1970, the decisions get times one second apart, up to now.
     """
     times = log.times
     if times is None or not _since_1970(times):
@@ -122,14 +122,17 @@ def _since_1970(times: Floats) -> bool:
 
 
 class StreamTicks(NamedTuple):
-    """The step of a stream, with which it takes time stamps, and the times of its decisions in steps since 1970."""
+    """The time step of a stream with time stamps, and the ticks of its decisions: their times in steps since 1970."""
 
     step: float  # in seconds
     of_decisions: Ints  # (n,)
 
 
 def stream_ticks(log: Log, microseconds: Ints) -> StreamTicks | None:
-    """Return the step and the ticks, or None if the times of the decisions do not give the logged numbers of steps."""
+    """Return the step and the ticks.
+
+    Return None if there are no usable times, or if the steps between the ticks differ from the logged steps.
+    """
     from halfseen.journal.events import step_microseconds, tick_at
 
     if log.times is None or log.time_steps is None or not _since_1970(log.times):
@@ -159,7 +162,7 @@ def full_propensities(log: Log) -> Floats:
 
 
 def check_journal(log: Log) -> str | None:
-    """Return why there is no journal that the service could import, or None."""
+    """Return why no journal can be written that the service could import, or None if one can be written."""
     if find_spec("msgspec") is None:
         return str(missing_extra("msgspec", "service", "the journal"))
     if not log.is_table:

@@ -67,9 +67,9 @@ def largest_eigenvalues(packed: Floats, size: int, most: float = np.inf) -> Floa
 
     `packed` (B, K, p(p+1)/2) contains their upper triangles row by row. No eigenvalue can be above `most`.
 
-    A Cholesky factorisation of θI − C shows whether an eigenvalue of C is above θ, and costs much less than computing
-    the eigenvalues. Here θ is the largest eigenvalue of the matrix with the largest trace. Then few of the other
-    matrices need an eigenvalue decomposition. None of them needs it if θ is within a relative 1e-9 of `most`.
+    A Cholesky factorisation of θI − C shows whether an eigenvalue of a matrix C is above θ, and costs much less than
+    computing the eigenvalues. Here θ is the largest eigenvalue of the matrix with the largest trace. Then few of the
+    other matrices need an eigenvalue decomposition. None of them needs it if θ is within a relative 1e-9 of `most`.
     """
     rows, columns = np.triu_indices(size)
     traces = packed[:, :, rows == columns].sum(axis=2)

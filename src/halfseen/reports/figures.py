@@ -204,7 +204,7 @@ def reward_figure(reward: Series, baseline: str) -> Figure:
 
 
 def theory_figure(summary: Summary) -> Figure:
-    """Plot measured regret with the shape of Theorem 1's bound, and in a panel below the quantity of assumption A3."""
+    """Plot measured regret with the shape of Theorem 1's bound and, in a panel below, the quantity of assumption A3."""
     worlds = summary["worlds"]
     styles = _line_styles(summary["agents"])
 
@@ -236,7 +236,7 @@ def _shape(series: Series) -> tuple[int, int]:
 def _sums_and_averages(
     series: Series, window: int, labels: tuple[str, str], scale: str, note: str, baseline: str | None = None
 ) -> Figure:
-    """Plot cumulative sums, minus the mean sum of the `baseline` agent, and in a panel below moving averages."""
+    """Plot cumulative sums, minus the mean sum of the `baseline` agent, and moving averages in a panel below."""
     _, rounds = _shape(series)
     styles = _line_styles(next(iter(series.values())))
 
@@ -436,7 +436,7 @@ def map_figure(summary: Summary) -> Figure:
     """Plot every panel of a claim map as a grid of noise levels, with numbers and verdicts in the cells."""
     panels = [*summary["panels"], _known_model_panel(summary)]
     rows: list[list[Summary]] = [[]]
-    for panel in panels:  # the two starts of a claim side by side
+    for panel in panels:  # the panels for the two starts of a claim are side by side
         if len(rows[-1]) == 2:
             rows.append([])
         rows[-1].append(panel)
@@ -539,7 +539,10 @@ _INTERVALS = 60  # the shares of the arms are computed for this many intervals o
 
 
 def arms_figure(arms: Mapping[str, Ints], names: Sequence[str]) -> Figure:
-    """Plot how often every agent played each arm over time, with one panel per agent. `arms` maps agents to (S, T)."""
+    """Plot how often every agent played each arm over time, with one panel per agent.
+
+    `arms` maps every agent to the arms (S, T) that it played.
+    """
     rounds = next(iter(arms.values())).shape[1]
     edges = np.unique(np.round(np.linspace(0, rounds, min(_INTERVALS, rounds) + 1)).astype(np.int64))
     per_row = min(3, len(arms))
@@ -637,7 +640,7 @@ def _draw_bands(axes: Axes, bands: Bands, styles: Mapping[str, LineStyle]) -> No
 
 
 def arm_shares(arms: Ints, count: int, edges: Ints) -> Floats:
-    """Return the share of each arm (intervals, K) in the rounds between consecutive edges, from `arms` (S, T)."""
+    """Return the share (intervals, K) of each arm in the rounds between consecutive `edges`. `arms` are (S, T)."""
     played = arms[:, :, None] == np.arange(count)
     summed = np.concatenate([np.zeros((1, count)), np.cumsum(played.mean(axis=0), axis=0)])
     return np.asarray(np.diff(summed[edges], axis=0) / np.diff(edges)[:, None])
@@ -783,7 +786,7 @@ _MOST_ARMS = 8  # the curves of more arms could not be told apart
 def log_figure(rewards: Floats, played: Ints, arms: Sequence[str], *, narrow: bool = False) -> Figure:
     """Plot the mean reward (n,) and the share of every arm in blocks of rounds.
 
-    `played` (n,) has positions in `arms`. Rounds without a reward have NaN. If `narrow`, the panels are stacked.
+    `played` (n,) are positions in `arms`. The reward is NaN in rounds without one. If `narrow`, the panels are stacked.
     """
     rounds = len(rewards)
     edges = np.unique(np.round(np.linspace(0, rounds, min(_BLOCKS, max(rounds // 5, 1)) + 1)).astype(np.int64))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def render(template: str, **data: Any) -> str:
-    """Render a template. A comment at the top of every template lists the `data` it needs, all of which is escaped."""
+    """Render a template. A comment at the top of every template lists the `data` it needs. All data are escaped."""
     return _environment().get_template(template).render(**data)
 
 

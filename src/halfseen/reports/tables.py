@@ -111,7 +111,7 @@ def _default_decimals(value: float) -> int:
 
 
 def common_decimals(values: Iterable[float]) -> int:
-    """Return a number of decimals for a whole column, with which the largest value has four digits."""
+    """Return the number of decimals for a column with which its largest value has four digits."""
     largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
     return 0 if largest == 0 else max(0, 3 - math.floor(math.log10(largest)))
 
@@ -388,7 +388,7 @@ def shaded_matrix(summary: Summary) -> dict[str, Any]:
 
 
 def _shade(ratio: float | None, bold: bool) -> str:
-    """Return a background colour, blue below 1 and orange above, on which text is readable in both colour schemes."""
+    """Return a background colour: blue below 1, orange above. Text is readable on it in both colour schemes."""
     if ratio is None:
         return ""
     depth = max(-1.0, min(1.0, math.log(ratio) / math.log(DEEPEST_SHADE)))

@@ -125,7 +125,7 @@ class FamilyEpisodes(Episodes):
         return _inverse_link(self._family, self._intercept + products)
 
     def facts(self) -> dict[str, Any]:
-        """Return facts about this world, by the name of the agent option that takes them.
+        """Return facts about this world. Each key is the name of the agent option that takes the fact.
 
         `noise_std` is the standard deviation of a reward whose linear predictor η is the intercept b.
         """

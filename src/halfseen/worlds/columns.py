@@ -19,7 +19,7 @@ from halfseen.validation import is_missing, narwhals_frame
 
 FILE_ENDINGS = (".csv", ".csv.gz", ".parquet", ".pq")
 MOST_CATEGORIES = 50  # largest number of different texts in a column that is encoded
-MOSTLY_DATES = 0.9  # share of dates among the texts of a column, from which the other texts are mistakes
+MOSTLY_DATES = 0.9  # if this share of the texts of a column are dates, other texts are mistakes
 _SECONDS_PER_DAY = 86_400.0
 _EXPECTED = "a CSV or Parquet file, a dictionary of columns, a DataFrame, an Arrow table or a structured array"
 
@@ -27,7 +27,7 @@ _EXPECTED = "a CSV or Parquet file, a dictionary of columns, a DataFrame, an Arr
 class Columns:
     """A table with named columns. `source` is the name of the table in messages.
 
-    `dates_in_index` says that it was a pandas DataFrame whose index, which is no column, has dates.
+    `dates_in_index` says whether the table was a pandas DataFrame with dates in its index, which is not a column.
     """
 
     def __init__(self, columns: Mapping[str, Any], source: str, *, dates_in_index: bool = False) -> None:
@@ -73,7 +73,7 @@ class Columns:
         return features, notes
 
     def _zeros_and_ones(self, name: str, cells: Any) -> tuple[dict[str, Floats], str | None]:
-        """Return one column per text except the reference, and the reference, which is None if there is one text."""
+        """Return one column per text except the reference, and the reference, which is None if all texts are equal."""
         texts = [None if is_missing(cell) or not str(cell).strip() else str(cell).strip() for cell in cells]
         rows = Counter(text for text in texts if text is not None)
         categories = sorted(rows)
@@ -186,7 +186,7 @@ def _frame_columns(table: Any, source: str) -> Columns:
 
 
 def _positional(values: Any) -> Any:
-    """Return a Series as an array, because indexing a pandas Series by a number looks up its label."""
+    """Return a Series as an array, because a pandas Series takes a number as a label and not as a position."""
     series = narwhals_frame("the table", values)
     return values if series is None else _cells(series)
 

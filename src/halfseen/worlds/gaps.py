@@ -18,7 +18,7 @@ _COPIED = (
 
 
 def kept_rounds(first: int, count: int, share: float) -> Ints:
-    """Return the numbers of the rounds that are kept, of `count` rounds from `first` on, the same for all seeds."""
+    """Return which of the `count` rounds from round `first` on are kept. They are the same for all seeds."""
     keys = np.repeat(stream_keys(0), count, axis=0)
     draws = uniforms(keys, np.arange(first, first + count), Purpose.GAPS, 1)[:, 0]
     return first + np.flatnonzero(draws >= share)
@@ -56,7 +56,7 @@ class GapsEpisodes(Episodes):
         self.canonical, self.arm_params = episodes.canonical, episodes.arm_params
         # The number of rounds drawn from the complete world, and the step of the last round returned.
         self._passed, self._last = 0, 0
-        self._step = 0  # of the last round drawn; differs from `_passed` if the complete world has gaps itself
+        self._step = 0  # step of the last round drawn; differs from `_passed` if the complete world has gaps itself
         self._waiting: list[tuple[int, list[Floats]]] = []  # rounds that are kept but have not been requested yet
 
     def advance(self, n: int) -> Rounds:

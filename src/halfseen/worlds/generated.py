@@ -45,7 +45,7 @@ class GeneratedEpisodes(Episodes):
 
 
 def next_round(where: str, stream: Iterator[Any]) -> Any:
-    """Return the next round of a generator, or None at its end. To exceptions, the note `where` is added."""
+    """Return the next round of a generator, or None at its end. Exceptions get the note `where`."""
     try:
         return next(stream, None)
     except Exception as error:

@@ -105,7 +105,7 @@ class LinearGaussianEpisodes(Episodes):
         return np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
 
     def facts(self) -> dict[str, Any]:
-        """Return facts about this world, by the name of the agent option that takes them.
+        """Return facts about this world. Each key is the name of the agent option that takes the fact.
 
         `model` is the model of the first round. No agent is told about later changes of the dynamics. If the true D was
         drawn at random from a family of matrices, agents that learn the dynamics start from another draw of this

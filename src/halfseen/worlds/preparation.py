@@ -81,10 +81,10 @@ def reward_unit(deviations: Floats) -> float:
 
 
 class Steps(NamedTuple):
-    """The step between the times of a table, and by how many steps its rows are apart."""
+    """The usual step between the times of a table, and the number of steps between its rows."""
 
     step: float  # in seconds, or in the unit of a column of numbers
-    elapsed: Ints  # (n,) at least 1
+    elapsed: Ints  # (n,) steps since the row before, at least 1
     shown: str  # the step with its unit, as text
 
     @property

@@ -40,8 +40,8 @@ def quantise(
 ) -> Quantised:
     """Build one chain per model by k-means on the expected rewards of the arms along a simulated trajectory.
 
-    A state is a set of contexts with similar expected rewards. Transitions between states are counted. To every row of
-    counts, a pseudo-count of 1 is added, spread evenly over the states. The standard deviation includes the variation
+    A state is a set of contexts with similar expected rewards. Transitions between states are counted. A pseudo-count
+    of 1, spread evenly over the states, is added to every row of counts. The standard deviation includes the variation
     of expected rewards within a state. The expected rewards are xᵀμ_a or, if `inverse_link` is given,
     `inverse_link(xᵀμ_a)`.
     """

@@ -71,7 +71,7 @@ class RecordedWorld(World):
 
     `contexts` (T, d) contains the observed columns, the intercept if there is one, and the hidden columns.
     `observations` (T, k) and `rewards` (T, K) contain the observed columns and the reward of every arm. `elapsed` (T,)
-    contains the steps between each row and the row before it. It is None if no time is missing between rows.
+    contains the steps between each row and the row before it. It is None if there are no gaps between rows.
     """
 
     recorded = True
@@ -115,8 +115,8 @@ class RecordedWorld(World):
         self.reward_family = reward_family
         deviations = table[:scaling] - table[:scaling].mean(axis=0)
         self.reward_unit = reward_unit(deviations) if reward_family == "gaussian" else 1.0
-        self.constant_in_scaling = _constant_columns(observed, scaling)  # names, constant in the rows for scaling
-        self.constant_names = _constant_columns(observed, len(context))  # names, constant in all rows
+        self.constant_in_scaling = _constant_columns(observed, scaling)  # columns constant in the rows for scaling
+        self.constant_names = _constant_columns(observed, len(context))  # columns constant in all rows
         self.length, self.reward_every = len(self.rewards), reward_every
         self.step = None if steps is None else steps.shown  # between two rows, as text
         self.elapsed: Ints | None = None

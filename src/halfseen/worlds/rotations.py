@@ -95,7 +95,7 @@ class TwoScalesWorld(_RotationWorld):
     """Observed coordinates with a short memory, and slow hidden rotations that are observed only through them.
 
     The k fast coordinates have D = .5 and process variance 1. The other d − k coordinates are rotations with radius
-    .996 and angle .03, and have process variance .02. A = [I, L] with loadings L of N(0, .4²), Σ = .05 I, σ = 1 and
+    .996 and angle .03, and have process variance .02. A = [I, L] with loadings L ~ N(0, .4²), Σ = .05 I, σ = 1 and
     μ_a ~ N(0, I).
     """
 

@@ -99,7 +99,7 @@ class Episodes(ABC):
 
     @abstractmethod
     def facts(self) -> dict[str, Any]:
-        """Return facts about this world, by the name of the agent option that takes them.
+        """Return facts about this world. Each key is the name of the agent option that takes the fact.
 
         A value that is expensive to compute may be a function without arguments. The function is called only if an
         agent has the option.

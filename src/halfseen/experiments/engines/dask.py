@@ -125,7 +125,7 @@ class DaskExecutor(ParallelExecutor):
         return finished
 
     def _send_world(self, world: Any) -> Any:
-        """Send the world once, as a task, since it may be large. If the result of a task is lost, Dask repeats it."""
+        """Send the world once, as a task, since it may be large. If its result is lost, Dask repeats the task."""
         content = cloudpickle.dumps(world)
         with self._detecting_lost_scheduler():
             return self._client.submit(bytes, content, key=f"halfseen-world-{hashlib.sha256(content).hexdigest()}")
@@ -259,7 +259,7 @@ def _close(client_or_cluster: Any) -> None:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence the log messages of Dask about workers that join or leave and about large tables."""
+    """Silence the log messages of Dask about workers that join or leave and about large task graphs."""
     logger = logging.getLogger("distributed")
     before = logger.level
     logger.setLevel(logging.CRITICAL)

@@ -126,7 +126,7 @@ _worker: dict[str, Any] = {}  # the arguments of `_start_worker`, if this proces
 
 
 def _start_worker(played: Any, cancelled: Any, source: str) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # only the parent handles Ctrl-C
     _worker.update(played=played, cancelled=cancelled, source=source)
     threading.Thread(target=_exit_with_parent, daemon=True).start()
 
@@ -154,7 +154,7 @@ def _run_in_worker(function: Play[Outcome], task: Slice) -> Outcome:
     except Exception as error:
         try:
             pickle.loads(pickle.dumps(error))
-        except Exception:  # the parent could not unpickle it, and would report that this process was lost
+        except Exception:  # the parent could not unpickle the error, and would report a lost worker
             readable = RuntimeError(f"{type(error).__name__}: {error}")
             readable.__notes__ = getattr(error, "__notes__", [])
             raise readable from error
