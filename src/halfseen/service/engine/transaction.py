@@ -45,7 +45,7 @@ from halfseen.validation import LIMIT, elapsed_steps
 _NUMBERS = {int, float, type(None)}
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _MAX_NAMED_ARMS = 20  # in a message
-_CLOCK_TOLERANCE = 1_000_000  # microseconds; if the clock is further behind the last event, its time is recorded
+_CLOCK_TOLERANCE = 1_000_000  # microseconds; decisions record the clock if it is further behind the last event
 
 
 class DecisionOutcome(NamedTuple):
