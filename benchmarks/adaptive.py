@@ -6,9 +6,9 @@
 "Ratio" is the ratio of the mean regrets over all seeds, with the standard error of the paired bootstrap. "Tail" is the
 mean regret of `adaptive` on its worst tenth of the seeds, divided by the mean regret of `kf-ts` on its own worst tenth.
 In "switch", only the regret after the change counts. In "late", the rewards of both agents arrive 50 rounds late. In
-"wild-reward" and "wild-observation", one number in round 1,500 is wrong, only the regret in the next 1,000 rounds
-counts, and the reference is the same agent without the wrong number. The last column is the agent's processor time per
-round.
+"wild-reward" and "wild-observation", one number in round 1,500 is wrong. There, only the regret in the next 1,000
+rounds counts, and the reference is the same agent without the wrong number. The last column is the agent's processor
+time per round.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def regrets(
 
 
 def tail(regret: Floats) -> float:
-    """Return the mean regret of the worst tenth of the seeds, and of at least one seed."""
+    """Return the mean regret of the worst tenth of the seeds, or of the worst seed if there are fewer than 20."""
     return float(np.sort(regret)[-max(1, len(regret) // 10) :].mean())
 
 

@@ -29,7 +29,7 @@ ITERATIONS, DYNAMAX_ITERATIONS, SLOW_ROUNDS = 10, 3, 300
 
 
 def numpy_em(D, Q, R, m0, P0, ys):
-    """Run one textbook iteration: filter, RTS smoother, moments. Return new D and Q, and the old log-likelihood."""
+    """Run one textbook iteration: filter, RTS smoother, moments. Return new D and Q, and the initial log-likelihood."""
     A, n, d = np.eye(len(R), len(D)), len(ys), len(D)
     x, P = np.empty((n + 1, d)), np.empty((n + 1, d, d))
     x_pred, P_pred = np.empty((n, d)), np.empty((n, d, d))

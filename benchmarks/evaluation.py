@@ -29,7 +29,7 @@ DIFFERENCE = "dr − logged"
 
 @dataclass(frozen=True)
 class World:
-    """A world with two observed features and three arms. Rewards are linear in them unless `curved` is set."""
+    """A world with two observed features and three arms. Rewards are linear in the features unless `curved` is set."""
 
     rho: float = 0.0
     curved: bool = False

@@ -7,9 +7,9 @@ autoregressive. Features 0 to 2 are observed, feature 3 is hidden. Each case cha
 examined with the true model (`hs.examine`), and by an `adaptive` agent that is given no model (`health()`).
 
 A seed counts as right if four conditions hold in all examinations of the case: the answer begins as expected; every
-required finding has its verdict and its phrase; all other findings are "fine", unless the case permits another verdict;
-no sentence contains a forbidden phrase. A seed counts as "nothing false" if the last two conditions hold and the answer
-is not a wrong yes or no.
+required finding has the expected verdict and phrase; all other findings are "fine", unless the case permits another
+verdict; no sentence contains a forbidden phrase. A seed counts as "nothing false" if the last two conditions hold and
+the answer is not a wrong yes or no.
 
 The seeds from 0 on were used while the findings were written. The seeds from 2000 on were used for the published
 results only.

@@ -9,8 +9,9 @@ latent dimensions. The features are divided by their standard deviations. All me
 Q, a diagonal Σ, m_0 and P_0. All methods start from the same model: D is 0.9 times a random orthogonal matrix, Q = 0.2
 I, Σ = 0.1 I, m_0 = 0 and P_0 = I. `hs.fit` also tries its other default starts. The column "one start" is `hs.fit` from
 the common start alone. statsmodels maximises with its own L-BFGS and complex-step derivatives. pykalman estimates a
-full Σ in EM. After every iteration this Σ is made diagonal, which is the M-step for a diagonal Σ. Times are processor
-times with one thread, because further threads of BLAS would add processor time while they only wait for work.
+full Σ in EM. After every iteration its off-diagonal entries are set to 0, which is the M-step for a diagonal Σ. Times
+are processor times with one thread, because further threads of BLAS would add processor time while they only wait for
+work.
 """
 
 from __future__ import annotations
@@ -142,7 +143,7 @@ def statsmodels_fit(y: Floats, start: hs.LinearGaussianModel) -> float:
 
 
 def pykalman_fit(y: Floats, start: hs.LinearGaussianModel) -> float:
-    """Run EM of pykalman. Its initial state is that of the first observation, so a missing observation is put first."""
+    """Run EM of pykalman. A missing observation is put first, because pykalman has no state before the first one."""
     from pykalman import KalmanFilter
 
     d, k = start.latent, start.observed
@@ -174,7 +175,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--cases", nargs="*", default=[""], help="words of which the name of a case contains one")
     parser.add_argument("--methods", nargs="*", default=list(METHODS), choices=list(METHODS))
     given = parser.parse_args(arguments)
-    warnings.simplefilter("ignore")  # about convergence, which the table shows
+    warnings.simplefilter("ignore")  # hides warnings about convergence, which the table shows
     chosen = [case for case in cases() if any(word in case[0] for word in given.cases)]
     methods = {name: METHODS[name] for name in METHODS if name in given.methods}
     rivals = [name for name in methods if name in RIVALS]

@@ -229,7 +229,7 @@ def rounds_of_subsets(agent: str = "kf-ts") -> Table:
 
 
 def moving_streams(agent: str = "kf-ts", rounds: int = 100) -> Table:
-    """Return the milliseconds of each step: take a stream out of a fleet, save, load and add it, and fold rounds."""
+    """Return the milliseconds of each step: copy a stream out of a fleet, save, load and add it, and fold rounds."""
     source, target, rng = InFleet(agent, 10), InFleet(agent, 10).fleet, np.random.default_rng(0)
     for _ in range(rounds):
         source.round(rng.normal(size=(10, OBSERVED)), rng.normal(size=10))

@@ -1,4 +1,4 @@
-"""Measures the regret that rounds without observation and decision cause, if agents know of them and if they do not.
+"""Measures the regret that gaps (rounds without observation and decision) cause, if agents are told of them and if not.
 
     python -m benchmarks.gaps                       # about ten minutes on one core
     python -m benchmarks.gaps --seeds 5 --rounds 1000
@@ -29,7 +29,7 @@ FIRST_SEED = 1000
 
 
 def regrets(agent: str, world: str, rounds: int, seeds: Sequence[int]) -> tuple[Floats, Floats, Floats]:
-    """Return three regrets (S,) per seed: in the complete world, with gaps told and with gaps ignored."""
+    """Return three regrets per seed (S,): in the complete world, with gaps if told, and with gaps if not told."""
     worlds = [hs.worlds.named(world), *(hs.worlds.named("gaps", world=world, told=told) for told in (True, False))]
     result = hs.run([agent], world=worlds, rounds=rounds, seeds=list(seeds))
     complete, told, ignored = (result.total_regret(one.name, agent) for one in worlds)

@@ -39,7 +39,7 @@ class Contender:
     note: str = ""
     result: Callable[[], Any] | None = None  # returns the result to compare. None: the return value of `work`.
     seconds: Callable[[Any], float] | None = None  # maps the return value of `work` to its time. None: processor time.
-    differs: str = ""  # how its computation differs from the first contender's, if it does
+    differs: str = ""  # how its computation differs from the computation of the first contender, if it does
     check: Callable[[Any], None] | None = None  # checks the result. None: it is compared with the first contender's
     at_least: float | None = None  # aim: the least ratio of its time to the first contender's time
     at_most: float | None = None  # aim: the greatest ratio of its time to the first contender's time
@@ -198,7 +198,7 @@ def peer_versions() -> dict[str, str]:
 
 DGEMM_SIZE = 512  # matrices of 2 MB, large enough for dgemm to reach its full rate and small enough for the cache
 PRODUCTS = 8  # matrix products per sample
-SINGLE_THREAD = 1.2  # upper limit for the processor time of all threads, relative to this thread's
+SINGLE_THREAD = 1.2  # upper limit for the ratio of the processor time of all threads to that of this thread
 
 
 def dgemm_seconds(samples: int = 5) -> list[float]:

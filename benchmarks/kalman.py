@@ -148,7 +148,7 @@ def numpy_filter(model, ys):
 
 
 def series_flops(d: int, k: int) -> int:
-    """Return the flops of the filter, of w = We with a triangular W, and of wᵀw."""
+    """Return the flops of the filter, of w = We with a triangular root W of S⁻¹, and of wᵀw."""
     return filter_flops(d, k) + 2 * triangle(k) - k + 2 * k
 
 

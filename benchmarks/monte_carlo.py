@@ -296,9 +296,9 @@ def refitted(estimates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def jax_compiled(draws: Draws, start: LearntStart | None, *, held: bool) -> tuple[Callable[[], Any], Callable[[], Any]]:
-    """Return two functions that play all rounds: with the given draws, returning arms (B, T), and with JAX's own draws.
+    """Return two functions that play all rounds. The first uses the given draws, and the second uses JAX's own draws.
 
-    The first is compared with the other contenders, and the second is timed.
+    The first returns the arms (B, T), which are compared with those of other contenders. The second is timed.
     """
     import jax
     import jax.numpy as jnp

@@ -30,7 +30,7 @@ MANUAL_ROUNDS, HISTORY, BETWEEN = 6000, 1000, 500  # a short HISTORY, so that it
 
 
 def job(agent: str, quick: bool = False) -> Job:
-    """Return the job that compares an agent with the same agent in plain NumPy, whose time includes the world."""
+    """Return the job that compares an agent with the same agent in NumPy. The time in NumPy includes the world."""
     draws, learns = draws_of([0], ROUNDS), agent == "emkf-ts"
     start = LearntStart.of([0]) if learns else None
     episodes = named("orbit").begin([0])

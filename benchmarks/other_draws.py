@@ -2,8 +2,8 @@
 
     python -m benchmarks.other_draws --agent kf-ts --seeds 50
 
-The worlds, the noise and the agent are the same. The result shows how large the ratio of the two regrets can be by
-chance, on the worst seed.
+The worlds, the noise and the agent are the same. So the result shows how much the ratio of two regrets varies by
+chance, up to the ratios on the worst and the best seed.
 """
 
 from __future__ import annotations

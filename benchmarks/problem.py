@@ -1,8 +1,8 @@
 """The problem of the jobs: its sizes, its world, and the number of floating-point operations (flops) of its steps.
 
 A multiplication and an addition count as one flop each. Square roots, comparisons and random draws are not counted. The
-jobs count the flops of the most economical form: equal entries of symmetric matrices are computed once,
-and constant gains are not computed.
+jobs count the flops of the most economical form: equal entries of symmetric matrices are computed once, and constant
+gains are not computed.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ def quickest(axis: str, agent: str, point: dict[str, Any]) -> dict[str, float]:
 
 
 def exponent(points: list[dict[str, float]], what: str) -> float:
-    """Return the slope of log `what` on log size over the three largest sizes, where fixed costs matter least."""
+    """Return the slope of log `what` over log size at the three largest sizes, where fixed costs matter least."""
     upper = points[-3:]
     at, values = (np.log([max(point[name], 1e-9) for point in upper]) for name in ("at", what))
     return float(np.polyfit(at, values, 1)[0])

@@ -4,7 +4,7 @@
 
 Two clusters on this machine, with one and with two worker processes, play the same experiment in turn, and the best
 turn of each counts. The start of the workers is not included. Elapsed time is unreliable if the machine has other load.
-So the processor time of the busiest worker is also given: a machine with one core per worker would take this time. One
+So the processor time of the busiest worker is also given: a machine with one core per worker would need this time. One
 and two plain processes without Dask are measured in the same way, as an upper limit for the gain of two workers.
 """
 

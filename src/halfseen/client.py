@@ -44,8 +44,8 @@ Observations = Iterable[Observation] | ArrayLike
 _Outcome = httpx.Response | Exception
 _RETRY_STATUSES = {429, 502, 503, 504}
 _LONGEST_PAUSE = 5.0  # seconds
-# The maximum number of connections that httpx opens by default. Further requests wait outside of its connection pool,
-# because the pool's work grows with the square of the number of requests that wait in it, until requests time out.
+# The maximum number of connections that httpx opens by default. Further requests wait outside of its connection pool.
+# The work of the pool grows with the square of the number of requests that wait in it, so many of them would time out.
 _MAX_CONCURRENT = 100
 
 
@@ -144,7 +144,7 @@ class _Call(Generic[T]):
     result: Callable[[Any], T]
     body: Any = None
     query: dict[str, Any] = field(default_factory=dict)
-    repeatable: bool = True  # whether to send it again although the service may have carried it out
+    repeatable: bool = True  # whether to send it again even if the service may have carried it out
 
     @property
     def content(self) -> bytes | None:
@@ -692,9 +692,9 @@ class Client(_BaseClient):
         available : iterable of arms, optional
             The arms to choose from. All active arms by default.
         key : str, optional
-            An idempotency key. Repeating a request with the same key returns the same decision. The service refuses the
-            key for another observation, time or costs, or for other available arms. By default every call has a new
-            key.
+            An idempotency key. Repeating a request with the same key returns the same decision. The service refuses a
+            used key if the observation, the time, the costs or the available arms are different. By default every call
+            has a new key.
         costs : sequence of float, or mapping from arms to float, optional
             The cost of each arm. A stream whose agent has a budget requires the costs.
         elapsed : int, optional
@@ -791,9 +791,9 @@ class Client(_BaseClient):
         Returns
         -------
         dict
-            ``"arms"``, ``"context_names"`` and, with one list per round ahead, ``"context"``, ``"context_lower"`` and
-            ``"context_upper"`` (the 90 % interval), ``"expected"``, ``"std"``, ``"lower"``, ``"upper"`` and
-            ``"best_arm_probability"``.
+            ``"arms"`` and ``"context_names"``, and these entries with one list per round ahead: ``"context"``,
+            ``"context_lower"`` and ``"context_upper"`` (a 90 % interval), ``"expected"``, ``"std"``, ``"lower"`` and
+            ``"upper"`` (a 90 % interval), and ``"best_arm_probability"``.
         """
         return self._send(_forecast(stream, horizon))
 
@@ -833,14 +833,14 @@ class Client(_BaseClient):
         observations : iterable of observations
             One observation per decision, as for `decide`.
         elapsed : iterable of int, optional
-            The number of steps since the last observation or decision, one per observation.
+            For each observation, the number of steps since the observation or decision before it.
         time : iterable of datetime or str, optional
             When the observations were made, one time per observation, for streams that were created with a `step`.
 
         Returns
         -------
         list of ServedDecision or ServiceError
-            One decision per observation, or the error with which the observation was refused.
+            For each observation, the decision, or the error with which the observation was refused.
         """
         return self._send(_decide_many(stream, observations, elapsed, time))
 
@@ -859,7 +859,7 @@ class Client(_BaseClient):
         Returns
         -------
         list of ServedReward or ServiceError
-            One recorded reward per pair, or the error with which the reward was refused.
+            For each pair, the recorded reward, or the error with which the reward was refused.
         """
         return self._send(_reward_many(stream, rewards))
 

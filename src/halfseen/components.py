@@ -47,7 +47,7 @@ class StreamBatch:
 
 
 def resized(array: NDArray[Any], count: int) -> NDArray[Any]:
-    """Return a copy of an array with `count` rows, cut off or filled up with zeros."""
+    """Return a copy of an array with `count` rows. Further rows are cut off, and missing rows are filled with zeros."""
     if count <= len(array):
         return array[:count].copy()
     longer = np.zeros((count, *array.shape[1:]), dtype=array.dtype)
@@ -58,7 +58,7 @@ def resized(array: NDArray[Any], count: int) -> NDArray[Any]:
 def distinct_batches(rows: Ints) -> list[Ints]:
     """Split `rows` (n,), in which a stream may occur several times, into batches without repetitions.
 
-    Returns, for each batch, the indices of its entries in `rows`. The entries of one stream keep their order.
+    Each batch is an array of indices into `rows`. The entries of one stream keep their order.
     """
     order = np.argsort(rows, kind="stable")
     starts = np.flatnonzero(np.diff(rows[order], prepend=-1))
@@ -151,7 +151,7 @@ class Stateful:
             getattr(self, name).resize(streams)
 
     def rebuild_caches(self, rows: Ints | None = None) -> None:
-        """For `rows` or all streams, recompute the arrays that follow from the state and are therefore not saved."""
+        """Recompute the arrays that are not saved because they follow from the state, for `rows` or for all streams."""
 
     def health(self, row: int) -> tuple[dict[str, object], list[str]]:
         """Return facts about stream `row` by name, and one sentence for each problem of the stream."""
@@ -159,7 +159,7 @@ class Stateful:
 
 
 def _drop_inherited(component: type, base: type, shortcut: str, *steps: str) -> None:
-    """Give a class the `shortcut` of `base` if it overrides one of the methods `steps` but not the shortcut.
+    """Give a class the `shortcut` of `base` if the class overrides one of the methods `steps`, but not `shortcut`.
 
     A shortcut inherited from another class would not call the overriding methods.
     """
@@ -185,7 +185,7 @@ class Estimator(Stateful, ABC):
     dimension: int  # p, the length of a feature vector
     reveals_context: ClassVar[bool] = False  # whether `observe` needs the true context
     scales_observations: ClassVar[bool] = False  # whether decisions are independent of the units of observations
-    coordinates: str  # coordinates of the features: "context" (as in the world), "canonical" or "none" (others)
+    coordinates: str  # the coordinates of the features: "context" (as in the world), "canonical", or "none" of these
 
     @abstractmethod
     def observe(
@@ -208,7 +208,7 @@ class Estimator(Stateful, ABC):
             revealed = None if contexts is None else contexts[t]
             features[:, t] = self.observe(all_rows, y, rounds + t, True, revealed)
 
-    # The next three methods are for estimators with `uses_time`, for which the time between observations matters.
+    # The next two methods are for estimators with `uses_time`, for which the time between observations matters.
 
     uses_time: ClassVar[bool] = False
 
@@ -223,7 +223,7 @@ class Estimator(Stateful, ABC):
     def look_again(self, rows: Ints, observations: Floats, rounds: Ints, contexts: Floats | None) -> Floats:
         """Process an observation that was made at the same time as the last one.
 
-        Unless an estimator overrides this method, the observation is treated as one of the next round.
+        Unless an estimator overrides this method, the observation is treated as an observation of the next round.
         """
         return self.observe(rows, observations, rounds, not np.isnan(observations).any(), contexts)
 
@@ -257,8 +257,8 @@ class Estimator(Stateful, ABC):
         """Replace the rewards that `update_from_rewards` was given for `rounds` (n,). Never raises.
 
         Returns the features (n, p) with which the learner has to replace the rewards. They are NaN for rewards that the
-        learner must not replace. Agents whose estimator learns from rewards and does not override this method do not
-        accept provisional rewards.
+        learner must not replace. If an estimator learns from rewards but does not override this method, its agents do
+        not accept provisional rewards.
         """
         raise _not_implemented(self, "replace rewards that it has learnt")
 
@@ -281,12 +281,12 @@ class Estimator(Stateful, ABC):
     def model(self, row: int) -> State:
         """Return the result of the last refit of stream `row`.
 
-        It consists of the arrays that `accept` cannot compute from the history.
+        The result consists of the arrays that `accept` cannot compute from the history.
         """
         return {}
 
     def accept(self, row: int, model: State) -> None:
-        """Continue stream `row` with a result of `model`, and process the stored history again with this model.
+        """Give stream `row` a model that the method `model` returned, and process the stored history again with it.
 
         The model may come from another process that has refitted a copy of the stream.
         """
@@ -312,7 +312,7 @@ class Learner(Stateful, ABC):
     """Predicts the reward of every arm from the features of a round."""
 
     prior_precision: float = 1.0  # λ, if the prior of the arm parameters is N(0, I/λ)
-    link: Link | None = None  # if `score` predicts linear predictors instead of rewards
+    link: Link | None = None  # set if `score` predicts linear predictors instead of rewards
     weighs_propensity: ClassVar[bool] = False  # whether the last feature must be the propensity of the arm played
     arms: int  # K; `add_arm` increases it
     reward_range: RewardRange = ANY_REWARD  # the rewards that can be learnt
@@ -384,7 +384,7 @@ class Learner(Stateful, ABC):
 
     @abstractmethod
     def learn(self, rows: Ints, features: Floats, arms: Ints, rewards: Floats) -> None:
-        """Learn the rewards (n,) of the arms (n,), each with the features (n, p) of the round it was played in.
+        """Learn the rewards (n,) of the arms (n,), which were played in rounds with the features (n, p).
 
         `rows` may contain a stream several times. The rewards of one stream are learnt in the given order.
         """
@@ -396,9 +396,9 @@ class Learner(Stateful, ABC):
     def replacement_data(self, rows: Ints, arms: Ints) -> Floats:
         """Return the data (n, 2) that `replace_rewards` will need for rewards of `arms` (n,) that are learnt now.
 
-        The columns are the noise variance with which the reward would be learnt and the number of the reward, counted
-        from 1. Only learners that are refitted to their history need this data; other learners do not override this
-        method.
+        The first column is the noise variance with which the reward would be learnt. The second column is the number
+        of the reward, counted from 1 per arm or, in some learners, per stream. Only learners that are refitted to their
+        history need this data; other learners do not override this method.
         """
         return np.tile([1.0, 0.0], (len(rows), 1))
 
@@ -407,8 +407,8 @@ class Learner(Stateful, ABC):
     ) -> None:
         """Replace `old_rewards` (n,), as if `rewards` (n,) had been learnt instead. Never raises.
 
-        `replacement_data` (n, 2) is what the method `replacement_data` returned before each reward was learnt. Agents
-        whose learner does not override this method do not accept provisional rewards.
+        `replacement_data` (n, 2) is what the method `replacement_data` returned before each reward was learnt. If a
+        learner does not override this method, its agents do not accept provisional rewards.
         """
         raise _not_implemented(self, "replace rewards that it has learnt")
 
@@ -420,20 +420,20 @@ class Learner(Stateful, ABC):
         """
 
     def noise(self, rows: Ints, features: Floats) -> Floats:
-        """Return the estimated noise variance of a reward per arm, (n, K), in the unit of the variances of `score`."""
+        """Return the estimated noise variance of a reward per arm, (n, K), on the scale of the variances of `score`."""
         return np.ones((len(rows), self.arms))
 
     def reuse(self, rows: Ints, features: Floats) -> Floats:
-        """Return how much a reward in this context tells about rewards in other contexts, per arm, (n, K).
+        """Return, per arm, how much a reward in the context c tells about rewards in other contexts, (n, K).
 
-        This is the mean of (cᵀC_a c')²/(cᵀC_a c)² over the contexts c' so far, where C_a is the posterior covariance
-        of the arm's parameters. The value 1 means that the reward tells as much about rewards in other contexts as
-        about rewards in this context.
+        `features` (n, p) are the contexts c. The result is the mean of (cᵀC_a c')²/(cᵀC_a c)² over the contexts c' so
+        far, where C_a is the posterior covariance of the arm's parameters. The value 1 means that the reward tells as
+        much about rewards in other contexts as about rewards in the context c.
         """
         return np.ones((len(rows), self.arms))
 
     def log_determinants(self, rows: Ints) -> Floats | float:
-        """Return log |B_a| − log |λI| per arm, (n, K), where B_a is the posterior precision and λI the prior one."""
+        """Return log |B_a| − log |λI| per arm, (n, K), where B_a is the posterior and λI the prior precision."""
         return 0.0
 
     def arms_without_reward(self, row: int) -> Ints | None:
@@ -463,7 +463,7 @@ class Choices(NamedTuple):
     reserved: Floats | None = None  # (n, K) the part of each propensity that guardrails determine, if there are any
     branches: Ints | None = None  # (n,) what made each decision (`guardrails.BRANCHES`), or −1 if this is not known
     penalties: Floats | None = None  # (n, K) the cost of each arm in units of reward, if there are costs
-    link: Link | None = None  # set if there are penalties and `means` are those of linear predictors
+    link: Link | None = None  # the learner's link, if there are penalties and `means` are linear predictors
     numbers: Ints | None = None  # (n,) the numbers of the decisions, if they differ from `rounds`
 
     @property
@@ -509,7 +509,7 @@ class Chooser(ABC):
     def with_penalties(self, choices: Choices) -> Choices:
         """Return `choices` with predicted rewards from which the penalties (n, K) are subtracted.
 
-        Predictions on the scale of linear predictors are first converted to rewards, to first order.
+        If the predictions are linear predictors, they are first converted to rewards, with approximate variances.
         """
         assert choices.penalties is not None
         means, variances = choices.means, choices.variances

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 class HalfseenError(Exception):
     """Base class of all exceptions that halfseen raises on purpose.
 
-    If a method raises such an exception, its object remains unchanged.
+    If a method of an object raises such an exception, the object remains unchanged.
 
     Examples
     --------

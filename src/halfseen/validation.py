@@ -258,7 +258,7 @@ def seed_number(argument: str, value: object) -> int:
 
 
 def positive(argument: str, value: object, *, zero_allowed: bool = False) -> float:
-    """Return `value` as a number from 1/LIMIT to LIMIT, or 0 if `zero_allowed`."""
+    """Return `value` as a number from 1/LIMIT to LIMIT. If `zero_allowed`, the value 0 is accepted too."""
     expected = "a finite number of at least 0" if zero_allowed else "a finite number above 0"
     if isinstance(value, bool) or not isinstance(value, int | float | np.number):
         raise invalid(argument, expected, repr(value))
@@ -334,7 +334,7 @@ def file_path(argument: str, value: object) -> Path:
 
 # ---------------------------------------------------------------------- bounds of options
 # An option of an agent is annotated with its bound, as in `restarts: Annotated[int, Integers(0, 10)]`. The catalogue
-# checks the bounds of all options. The component itself checks values of another type, such as "auto".
+# checks these bounds. If a value has another type, such as "auto", the component that has the option checks it.
 
 
 class Bound(Protocol):

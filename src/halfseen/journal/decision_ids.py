@@ -15,8 +15,8 @@ def next_ids(milliseconds: int, previous: str | None, count: int) -> list[str]:
     """Make `count` ids for a time in milliseconds, all of them greater than the id `previous`.
 
     An id consists of the milliseconds, a counter of 12 bits and 62 random bits. If the clock has not advanced since
-    `previous`, the counter continues from that of `previous` and may overflow into the milliseconds. So ids increase
-    strictly within a stream even if the clock stops or is set back.
+    `previous`, the counter continues from the counter of `previous` and may overflow into the milliseconds. So ids
+    increase strictly within a stream even if the clock stops or is set back.
     """
     stamp = milliseconds << _COUNTER_BITS
     if previous is not None:

@@ -77,13 +77,13 @@ class Decided(Struct, frozen=True, omit_defaults=True):
     expected: list[float | None]
     available: list[Arm] | None = None
     key: str | None = None
-    clock: int | None = None  # the time of the clock, if that was over a second before the time of the event
+    clock: int | None = None  # the time on the clock, if it was more than a second before the time of the event
     branch: Branch | None = None  # what made the decision, None without guardrails
     costs: list[float] | None = None  # of the arms, None if the request had none
     elapsed: int = 1  # steps since the last observation or decision
     tick: int | None = None  # the time stamp in steps since 1970, if the stream has a step and has seen a time stamp
-    # Which propensities are estimates, because the decision was made elsewhere: all, or those of the arms that were not
-    # played.
+    # If the decision was made elsewhere, some propensities may be estimates: "all" of them, or those of the arms that
+    # were not played.
     estimated: Literal["all", "others"] | None = None
 
 
@@ -245,7 +245,7 @@ def from_line(text: bytes) -> tuple[str, Event, ExportExtent | None]:
 
 
 def microseconds(text: str) -> int:
-    """Return a time stamp with a time zone in ISO 8601 as microseconds since 1970."""
+    """Convert a time stamp in ISO 8601, with a time zone, to microseconds since 1970."""
     try:
         return (datetime.fromisoformat(text) - _EPOCH) // timedelta(microseconds=1)
     except (ValueError, TypeError, OverflowError):

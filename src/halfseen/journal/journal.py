@@ -39,7 +39,7 @@ class StreamRow(Struct):
     rewards: int
     created: int
     updated: int
-    identifying: int = 0  # the time until which a process has claimed to identify the stream's model
+    identifying: int = 0  # the time at which the claim of a process to identify the stream's model ends
     retired: bool = False
     due: int = 0  # when the reward wait of its oldest open decision ends, or 0 if no decision waits
 
@@ -209,7 +209,7 @@ class Journal(ABC):
             return []
         condition, values = self._is_among("id", decision_ids)
         found: list[Event] = []
-        # For each of these conditions on `kind` the table has an index.
+        # The table has an index for each of these conditions on `kind`.
         for kinds in ("kind = 'decided'", "kind IN ('rewarded', 'expired')"):
             sql = f"SELECT {_EVENT_COLUMNS} FROM events WHERE stream_id = ? AND {kinds} AND {condition} ORDER BY seq"
             found += [_to_event(row) for row in self._rows(sql, [stream_id, *values])]
@@ -254,7 +254,7 @@ class Journal(ABC):
 
 
 def open_journal(url: str | Path, *, lock_seconds: float = LOCK_SECONDS) -> Journal:
-    """Open the journal at `url`, a name as in address.py, and create or migrate its tables."""
+    """Open the journal at `url`, in one of the forms listed in address.py, and create or migrate its tables."""
     address = str(url)
     if is_postgres(address):
         try:

@@ -124,7 +124,7 @@ class PostgresJournal(Journal):
                 lost = self._connection is not None and self._connection.closed
                 if self._begun or not lost:
                     raise
-                return self._fetch(statement, parameters)  # the server may have been restarted since the last query
+                return self._fetch(statement, parameters)  # again, as the server may have been restarted meanwhile
 
     def _fetch(self, statement: bytes, parameters: Sequence[Any] = ()) -> list[Any]:
         """Run the deferred statements and then `statement`, and return the rows of `statement`."""

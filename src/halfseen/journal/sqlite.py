@@ -2,7 +2,7 @@
 
 If the files are moved, deleted or replaced while they are open, SQLite continues to use the old files. What it writes
 to them is lost at the next start. So whenever the journal is used, the device and inode of each open file are compared
-with those of the file at its path. Further connections to an open database never create its file again.
+with those of the file at its path. If the file of an open database is missing, further connections do not create it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class SqliteJournal(Journal):
 
     def __init__(self, path: Path, *, lock_seconds: float, files: Sequence[_FileId | None] | None = None) -> None:
         self._path, self._lock_seconds = path, lock_seconds
-        absolute, target = path.absolute(), os.path.realpath(path)  # SQLite puts the other files beside the target
+        absolute, target = path.absolute(), os.path.realpath(path)  # SQLite puts the other files beside a link's target
         self._names = [str(absolute), *(target + suffix for suffix in _SUFFIXES)]
         if files is None:
             self._create(target)
@@ -82,7 +82,7 @@ class SqliteJournal(Journal):
             raise self._files_changed()
 
     def _create(self, path: str) -> None:
-        """Create the file if it does not exist, readable only by its owner. SQLite copies its mode to the other two."""
+        """Create the file if it does not exist, readable only by its owner. The other two files get its mode."""
         try:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         except FileExistsError:

@@ -164,7 +164,7 @@ def _parquet_row(
 
 
 class ImportedEvent(NamedTuple):
-    """An event of a file. `place` is where it is in the file, such as "line 3", for error messages."""
+    """An event of a file. For error messages, `place` says where the event is in the file, such as "line 3"."""
 
     place: str
     stream: str
@@ -178,14 +178,14 @@ class StreamChecks(Protocol):
         """Raise a HalfseenError unless `event` can follow the events that were checked before."""
 
     def finish(self, journal: Journal, row: StreamRow) -> None:
-        """Save what follows from the events. This is called when all events have been written."""
+        """Save the state that follows from the events. This is called when all events have been written."""
 
 
 def read_events(path: Path, max_bytes: int = MAX_IMPORT_BYTES) -> Iterator[ImportedEvent]:
     """Yield the events of a file that `export` wrote.
 
-    The events of a stream are in order. A truncated file is refused when its end is reached, unless the file does not
-    state its size. A file whose decompressed content is larger than `max_bytes` is refused.
+    The events of a stream are in order. If a file states its size but is truncated, it is refused when its end is
+    reached. A file whose decompressed content is larger than `max_bytes` is refused.
     """
     _check_ending(path)
     if path.suffix == ".parquet":
@@ -378,7 +378,7 @@ def _check_texts(name: str, column: Any) -> None:
 
 @contextmanager
 def _at(place: str) -> Iterator[None]:
-    """Put `place`, which says where the event is in the file, before the messages of errors in the body."""
+    """Begin the messages of errors in the body with `place`, which says where the event is in the file."""
     try:
         yield
     except (JournalUnavailable, StreamExists):

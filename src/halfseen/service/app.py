@@ -1,4 +1,4 @@
-"""The application. Decisions, rewards, observations and previews have plain ASGI routes. FastAPI serves the others."""
+"""The application. Decisions, rewards, observations and previews have plain ASGI routes. FastAPI serves the rest."""
 
 from __future__ import annotations
 

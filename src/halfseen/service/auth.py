@@ -23,7 +23,7 @@ from halfseen.journal.journal import Token
 from halfseen.service.errors import ServiceError, refusal
 
 SCOPES = ("read", "decide", "admin")
-DESCRIBE = "describe"  # the requirement of a route that tokens of every scope may use; it is not a scope of tokens
+DESCRIBE = "describe"  # what a route requires if tokens of every scope may use it; no token has it as a scope
 _GRANTED_BY = {scope: frozenset({scope, "admin"}) for scope in SCOPES} | {DESCRIBE: frozenset(SCOPES)}
 _PREFIX = "halfseen"
 _REFRESH_SECONDS = 2.0  # between two reads of all tokens; a token revoked meanwhile is accepted until the next read
@@ -79,7 +79,7 @@ class Authorizer:
     """Checks the headers of requests against the tokens.
 
     The tokens are kept in memory and are read again from the database every few seconds. With `open_at_first`, no token
-    is required until the first one exists. With `always_open`, no token is ever required. `rate` is the number of
+    is required until the first token exists. With `always_open`, no token is ever required. `rate` is the number of
     requests per second that each token allows, or 0 for no limit.
     """
 

@@ -99,7 +99,7 @@ class HttpProtocol(HttpToolsProtocol):
         return b"\r\n".join([*lines, b"", b""])
 
     def on_headers_complete(self) -> None:
-        # If a head begins in the same slice in which a body ends, the counter does not include its beginning.
+        # If a head begins in the same slice in which a body ends, the counter does not include the start of the head.
         if self._head_bytes > MAX_HEAD_BYTES - _SLICE and self._head_size() > MAX_HEAD_BYTES:
             self._too_large = True
             return

@@ -312,7 +312,7 @@ class EngineSettings:
     queue_rows: int = 10_000  # rows that may wait in the queue; more are refused with 503
     batch_rows: int = 2_000  # the most rows that share one commit
     max_loaded_bytes: int = 1 << 30  # memory of the loaded streams; beyond it, streams not used recently are unloaded
-    # The number of events between two snapshots of a stream. If half its open decisions are more, that number is used.
+    # The number of events between two snapshots of a stream, or half the number of its open decisions if it is larger.
     snapshot_every: int = 5_000
     limits: Limits = Limits()
     identify: bool = True  # whether models are identified, in a separate process

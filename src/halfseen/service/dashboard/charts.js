@@ -2,8 +2,8 @@
 
 let loading = null;
 
-// plotly's map library adds a style element to the head when it is loaded. This page has no maps, and its content
-// security policy would report the element as an error, so it is ignored.
+// plotly's map library adds a style element to the head when it is loaded. The content security policy of this page
+// would report the element as an error. The page has no maps, so the element is ignored.
 function ignoreStyleElements() {
   const head = document.head;
   head.appendChild = (node) => (node instanceof HTMLStyleElement ? node : Node.prototype.appendChild.call(head, node));

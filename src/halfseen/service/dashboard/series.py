@@ -30,7 +30,7 @@ MAX_POINTS = 1_000
 MAX_ARMS = 12  # arms that are drawn separately; all other arms are drawn as one
 MAX_FORECAST_ARMS = 6  # arms whose values are drawn with intervals
 AHEAD = 20  # rounds that are forecast
-MAX_LISTED = 20  # decisions in the list of those that have waited longest for a reward
+MAX_LISTED = 20  # length of the list of the decisions that have waited longest for a reward
 _AGES = ((1, "under 1 s"), (10, "1–10 s"), (60, "10–60 s"), (600, "1–10 min"), (3_600, "10–60 min"), (86_400, "1–24 h"))
 _OLDEST = "over 24 h"
 _MICROSECONDS = 1e6  # per second
@@ -302,7 +302,7 @@ def context_series(
     at = min(max(0, coordinate), len(context.coordinates) - 1)
     most = max(100, _MAX_COVARIANCES // len(context.coordinates) ** 2)
     decisions = decisions[-(points + _WARM_UP) :]
-    rows = np.cumsum([1 + len(one.observed_before) for one in reversed(decisions)])  # with observations in between
+    rows = np.cumsum([1 + len(one.observed_before) for one in reversed(decisions)])  # observations
     decisions = decisions[-max(1, int(np.searchsorted(rows, most, side="right"))) :]
     series = [row for one in decisions for row in (*one.observed_before, (one.observation, one.elapsed))]
     ends = np.cumsum([1 + len(one.observed_before) for one in decisions]) - 1

@@ -54,7 +54,8 @@ class DecisionWindow:
     def __init__(self, view: StreamView, last_events: Sequence[Event] = ()) -> None:
         """Apply `last_events`, the last of which is event number `view.version`.
 
-        `view` gives the arms that are active after these events. Both determine the arms that were active before.
+        `view` gives the arms that are active after these events. The arms that were active before the events are
+        computed from these arms and the events.
         """
         self.arms: list[Arm] = list(view.arms)
         self._active = set(view.active)

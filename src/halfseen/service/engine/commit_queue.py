@@ -118,11 +118,11 @@ class CommitQueue:
         return refusal("unavailable", f"The database did not answer within {seconds:g} seconds. Try again later.")
 
     async def _wait_for_more(self, lasted: float) -> None:
-        """Wait while every iteration of the event loop brings more operations, so that they share the commit.
+        """Wait as long as more operations keep arriving, so that they share one commit.
 
         The wait is never longer than the last commit, which took `lasted` seconds. A single operation waits for a few
-        iterations, which take microseconds. Concurrent clients get their replies at the same time, so their next
-        requests arrive together and share the next commit too.
+        iterations of the event loop, which take microseconds. Concurrent clients get their replies at the same time, so
+        their next requests arrive together and share the next commit too.
         """
         until, before, idle = time.perf_counter() + min(lasted, _LONGEST_WAIT), -1, 0
         while idle < _IDLE_TURNS and self.rows_waiting < self._settings.batch_rows and time.perf_counter() < until:

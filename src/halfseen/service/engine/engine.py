@@ -218,7 +218,7 @@ class Engine:
     async def import_streams(self, path: Path, limits: Limits | None = None) -> dict[str, int]:
         """Add either all streams of an exported file or none. Return the number of events per stream.
 
-        Decisions have to wait meanwhile.
+        During the import, decisions have to wait.
         """
         limits = limits or Limits()
 
@@ -257,7 +257,7 @@ class Engine:
         self.metrics.resident_bytes.set(self._store.nbytes)
 
     async def update_gauges_forever(self) -> None:
-        """Update the gauges regularly, because each worker returns the metrics of all workers."""
+        """Update the gauges regularly, because the other workers report the gauges of this worker too."""
         while True:
             self.update_gauges()
             await asyncio.sleep(_GAUGE_SECONDS)
@@ -333,7 +333,7 @@ class Engine:
                         model = await asyncio.to_thread(process.identify, task.agent, self._settings.identify_seconds)
                     except IdentificationFailed as failure:
                         self._note_failed_identification(task.name, failure)
-                        if failure.process_ended:  # other failures: no new attempt before the next event
+                        if failure.process_ended:  # after other failures, only another event can lead to a new attempt
                             await asyncio.sleep(_RESTART_SECONDS * 2 ** min(self._identification_failures - 1, 5))
                             await self._on_store_thread(partial(self._store.release_claim, task.name))
                         continue

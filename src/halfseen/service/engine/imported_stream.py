@@ -23,7 +23,7 @@ from halfseen.service.schemas import MAX_KEY_LENGTH, Arm, Limits, StreamSpec
 from halfseen.validation import LIMIT, elapsed_steps
 
 _TOLERANCE = 1e-3  # largest error of propensities, and of their sum
-_MAX_STAMP = MAX_TIME // 1000 << 12  # of a decision id; ids after it still have the same number of digits
+_MAX_STAMP = MAX_TIME // 1000 << 12  # of an imported decision id; greater ids still have the same number of digits
 
 
 class Importer:
@@ -55,7 +55,8 @@ class ImportedStream:
         self._name, self._limits, self._skipped_models = name, limits, skipped_models
         try:
             spec = msgspec.convert(created.spec | {"name": name}, StreamSpec)
-            msgspec.json.decode(msgspec.json.encode(spec), type=StreamSpec)  # as the database will return it
+            # check that it can be decoded again when it is read from the database
+            msgspec.json.decode(msgspec.json.encode(spec), type=StreamSpec)
         except msgspec.ValidationError as error:
             raise JournalError(f"spec.{explain(error)}") from None
         except (msgspec.MsgspecError, RecursionError, OverflowError) as error:

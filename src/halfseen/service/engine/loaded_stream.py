@@ -44,7 +44,7 @@ class OpenDecision(NamedTuple):
 def agent_options(spec: StreamSpec) -> dict[str, Any]:
     """Check the options of a stream's agent and return them. A model is returned as a LinearGaussianModel.
 
-    The agent never identifies a model during a decision, because the engine identifies models in a separate process.
+    An option `refit` is set to "manual", because the engine identifies models in a separate process, not in decisions.
     """
     entry = component_entry(spec.agent)
     if entry.reveals_context:
@@ -260,7 +260,7 @@ class LoadedStream:
             fields, arrays = saving.from_bytes(zlib.decompress(snapshot), "snapshot")
             stream = cls(spec, from_bytes(arrays["agent"].tobytes(), "snapshot"))
             for name in _SNAPSHOT_FIELDS:
-                setattr(stream, name, fields[name] if name != "tick" else fields.get(name))  # not in version 0.2.0
+                setattr(stream, name, fields[name] if name != "tick" else fields.get(name))  # version 0.2.0 had no tick
             rows = zip(arrays["ids"], arrays["rounds"].tolist(), arrays["times"].tolist(), strict=True)
             stream.open_decisions = OrderedDict(
                 (decision_id.decode(), OpenDecision(round_, since)) for decision_id, round_, since in rows

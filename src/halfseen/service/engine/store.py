@@ -22,7 +22,7 @@ from halfseen.service.schemas import EngineSettings
 
 T = TypeVar("T")
 _LOG = logging.getLogger("halfseen.service")
-_CLAIM = 60_000_000  # microseconds that a process has to identify a model before another process may try
+_CLAIM = 60_000_000  # microseconds for which only the process that made the claim may identify the model
 _CLAIM_CHECK = 5_000_000  # microseconds between two checks whether another process still holds its claim
 _MAX_OVERDUE = 2_000  # streams that one sweep handles
 _MAX_EXPIRED = 2_000  # decisions that one transaction expires, so that other requests do not wait too long
@@ -136,7 +136,7 @@ class StreamStore:
         return [[one.reply if type(one) is UnrecordedDecision else one for one in rows] for rows in results]
 
     def in_transaction(self, act: Callable[[Journal], T]) -> T:
-        """Change something other than events in the journal."""
+        """Run `act`, which changes something other than events, in a transaction of the journal."""
         with self._journal.transaction():
             return act(self._journal)
 

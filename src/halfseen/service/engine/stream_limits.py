@@ -1,4 +1,4 @@
-"""Refuse the specification of a stream that exceeds a limit of the service, before its agent is made."""
+"""Refuse streams that exceed a limit of the service, before their agents are made."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ from halfseen.validation import LIMIT, elapsed_steps
 _NUMBERS = {int, float, type(None)}
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _MAX_NAMED_ARMS = 20  # in a message
-_CLOCK_TOLERANCE = 1_000_000  # microseconds; a clock that is further than this behind the last event is recorded
+_CLOCK_TOLERANCE = 1_000_000  # microseconds; decisions record the clock if it is further behind the last event
 
 
 class DecisionOutcome(NamedTuple):
@@ -111,7 +111,7 @@ class StreamTransaction:
 
     def _outcome(self, decision_id: str) -> DecisionOutcome:
         if decision_id not in self._outcomes and decision_id not in self._looked_up and _ID.fullmatch(decision_id):
-            # The decision was open when `find_decisions` ran, and later decisions of this batch have displaced it.
+            # The decision was open when `find_decisions` ran. Later decisions of this batch took its place in memory.
             for event in self._journal.events_of_decisions(self.row.id, [decision_id]):
                 self._add_outcome(event)
             for event in self.new_events:
@@ -229,7 +229,7 @@ class StreamTransaction:
             raise refusal("invalid", str(error)) from None
 
     def _check_same_request(self, request: DecisionRequest, made: events.Decided) -> None:
-        """Raise a conflict unless the decision `made` came from an equal request. The order of arms does not matter."""
+        """Raise a conflict unless the decision `made` came from an equal request. Arms may be in any order."""
         recorded = np.array(made.observation, dtype=np.float64)  # None becomes NaN
         if not np.array_equal(self._observation(request.observation), recorded, equal_nan=True):
             other = "another observation"

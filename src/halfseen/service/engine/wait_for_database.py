@@ -1,4 +1,4 @@
-"""Wait until the database is available, so that a worker that cannot start yet does not end the other workers."""
+"""Wait until the database is available. If a worker failed to start instead, the service would end all workers."""
 
 from __future__ import annotations
 

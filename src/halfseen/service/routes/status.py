@@ -31,7 +31,7 @@ def service_routes(engine: Engine, authorizer: Authorizer, describe: Callable[[]
     async def ready() -> dict[str, str]:
         """Check that the process is running and its database answers.
 
-        The status is "degraded" and there is a reason if decisions and rewards work but no models can be identified.
+        If decisions and rewards work but no models can be identified, the status is "degraded", with a reason.
         """
         if not engine.ready():
             raise refusal("unavailable", "The database does not answer.")
