@@ -189,7 +189,7 @@ def test_examinations_take_frames(kind):
 
 def test_the_client_takes_frames():
     frame = pl.DataFrame(COLUMNS)
-    by_frame = _decide_many("s", frame).body["decisions"]
+    by_frame = _decide_many("s", frame, None, None).body["decisions"]
     assert [one["observation"] for one in by_frame] == [[1.5, 3.0], [None, 1.0], [-2.0, None], [0.25, None]]
     assert _decide("s", pd.Series([1, None], dtype="Int64"), None, None).body["observation"] == [1.0, None]
     assert _decide("s", {"x": pd.NA}, None, None).body["observation"] == {"x": None}

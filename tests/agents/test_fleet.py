@@ -399,7 +399,7 @@ def test_fleet_pending_behaves_like_a_dictionary(max_pending):
         ({"pending.ids": np.array([(1 << 32) | 9])}, "state: expected decisions of past rounds, got"),
         ({"pending.ids": np.array([(9 << 32) | 1])}, "state: expected decisions of the streams in the state, got"),
         ({"streams": np.array([2, 1, 0])}, "state: expected streams and decisions in increasing order, got"),
-        ({"next_number": np.array([2])}, "state 'next_number': expected integers from 3 to 2147483648, got"),
+        ({"next_number": np.array([2])}, "state 'next_number': expected integers from 3 to 1073741824, got"),
         (
             {"rounds": np.array([1, 1, -1])},
             "state 'rounds': expected integers from 0 to 9007199254740992, got integers from -1 to 1",

@@ -68,7 +68,7 @@ def check_agent(agent: Any, *, observed: int = 3, arms: int = 4, **options: Any)
     ------
     HalfseenError
         If a check fails. The message has one line per failed check. If the first check fails, the others are not
-        run.
+        run. If another one fails, those of things that an agent need not be able to do are not run.
 
     Examples
     --------

@@ -250,7 +250,7 @@ class Decisions:
 
     @property
     def propensity(self) -> Floats:
-        """The exact probabilities of choosing the arms that were chosen, (n,)."""
+        """The probability with which each chosen arm was chosen, exact up to about 1e-9, (n,)."""
         return self.propensities[np.arange(len(self)), self.indices]
 
     @property

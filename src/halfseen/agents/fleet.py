@@ -21,6 +21,7 @@ from halfseen.agents.guardrails import Guardrails, split_guardrails
 from halfseen.agents.pending import (
     MARKS,
     MAX_ROUNDS,
+    MAX_STREAMS,
     PROVISIONAL,
     ROUND_BITS,
     ROUND_MASK,
@@ -773,8 +774,8 @@ class Fleet:
                 raise invalid(f"state '{name}'", expected, f"{array.dtype} {array.shape}")
         self._policy.check(state, len(numbers))
         check_range("state 'rounds'", state["rounds"], 0, MAX_ROUNDS)
-        check_range("state 'streams'", numbers, 0, MAX_ROUNDS)
-        check_range("state 'next_number'", state["next_number"], numbers.max(initial=-1) + 1, MAX_ROUNDS + 1)
+        check_range("state 'streams'", numbers, 0, MAX_STREAMS)
+        check_range("state 'next_number'", state["next_number"], numbers.max(initial=-1) + 1, MAX_STREAMS + 1)
         check_range("state 'reward_counts'", state["reward_counts"], 0, state["rounds"][:, None])
         check_range("state 'pending.arms'", state["pending.arms"], 0, len(self.arms) - 1)
         check_features(state["pending.features"])

@@ -24,7 +24,8 @@ _NO_PROVISIONAL = np.zeros((0, 4))  # columns: decision id, reward, noise varian
 
 ROUND_BITS = 32  # in a fleet, the lower bits of an id are the round, and the upper bits are the number of the stream
 ROUND_MASK = (1 << ROUND_BITS) - 1
-MAX_ROUNDS = ROUND_MASK >> 1  # the largest round or stream number in a restored fleet; rounds may reach ROUND_MASK
+MAX_ROUNDS = ROUND_MASK >> 1  # the largest round in a restored fleet; rounds may reach ROUND_MASK
+MAX_STREAMS = MAX_ROUNDS >> 1  # the largest stream number in a restored fleet; later numbers may reach MAX_ROUNDS
 _MAX_STEPS = 1_000  # rounds that are tried one by one when the oldest decision of a stream is searched for
 _DECISION_ARRAYS = ("ids", "rows", "rounds", "arms", "features", "branches")
 _NO_MARK = -1

@@ -196,7 +196,7 @@ def _next_row(source: str, order: Ints, decided: np.ndarray[Any, Any]) -> int | 
 
 
 def _is_row_number(found: dict[str, Floats], order: Ints) -> bool:
-    """Return whether a column of numbers increases by the same step in every row."""
+    """Return whether a column of at least _LEAST_ROWS numbers changes by the same nonzero step from row to row."""
     (values, *others) = found.values()
     if others or len(values) < _LEAST_ROWS:
         return False

@@ -779,7 +779,7 @@ def _draw_weights(axes: Axes, weights: Mapping[str, Floats], labels: Mapping[str
 
 # A log of decisions
 
-_BLOCKS = 40  # points of a curve over the rounds of a log
+_BLOCKS = 40  # number of points of a curve over the rounds of a log
 _MOST_ARMS = 8  # the curves of more arms could not be told apart
 
 

@@ -711,7 +711,7 @@ def without_spikes(ys: Floats) -> Floats:
 
     A spike is an entry far above, or far below, both the entry before and the entry after it.
 
-    If a feature has many spikes, they are not errors and are kept.
+    The spikes of a feature are kept if there are many, because they are then not errors, or if it has few values.
     """
     kept = ys
     for i, column in enumerate(ys.T):

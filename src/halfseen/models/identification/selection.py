@@ -24,7 +24,7 @@ from halfseen.models.identification.subspace import subspace_start
 from halfseen.models.linear_gaussian import change_basis
 from halfseen.models.results import Array
 
-ITERATIONS, TOLERANCE = 20, 1e-5  # largest number of iterations and tolerance of EM in an identification
+ITERATIONS, TOLERANCE = 20, 1e-5  # largest number of iterations, and tolerance, of EM in an identification
 TRIAL_ITERATIONS = 5  # after this many iterations, EM continues only from the most likely of several starts
 PLAIN_NOISE = 1e-6  # the diagonal of Σ in the model in which y itself is the context
 NOISY_MARGIN = 3.0  # nats of reward evidence by which a noisy start or a level must be better than y itself
