@@ -213,7 +213,7 @@ class _PlainChecks:
             raise AssertionError(f"expected {expected}, got another arm in round {at} of a second run")
 
     def _nothing_shared(self) -> None:
-        """Check that an agent plays the same arms alone as it does after and beside other agents.
+        """Check that an agent plays the same arms whether or not other agents learn before and during its run.
 
         The other agents learn the opposite: they are punished when they play an arm that the agent played alone. Shared
         state may be read or reset when an agent is made. So the check plays one agent that was made before the others

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MAX_HORIZON = 1_000
-_PAIRS = 64  # pairs of contexts, x̄ ± Lz, over which the probability that an arm is the best is averaged
+# The number of pairs of contexts x̄ ± Lz, with random z, over which the probabilities of the best arm are averaged.
+_PAIRS = 64
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(21)
 
 

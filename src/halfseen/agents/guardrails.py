@@ -41,9 +41,9 @@ class Guardrails:
     floor : float
         f, the smallest propensity of an available arm, from 0 to 1/K.
     holdback : float
-        h, the share of decisions made uniformly at random, among those that are not due to the floor.
+        h, the share of uniformly random decisions among the decisions that are not due to the floor.
     control : pair of an arm and a float, optional
-        The control arm and s, the share of decisions that always play it, among those that are not due to the floor.
+        The control arm and s, its share of the decisions that are not due to the floor.
 
     Examples
     --------

@@ -142,7 +142,7 @@ class Health:
         Facts about the agent by name, numbers or strings, such as "rounds" and "rewards".
     findings : tuple of Finding
         Results of the examination of the model, for agents with a history and a model (`adaptive`). For agents with
-        guardrails, also the lift of the chooser over decisions that the chooser did not make.
+        guardrails, also the lift of the chooser over the control arm and over the holdback.
     answer : str
         Whether what is hidden matters for the decisions, and whether it can be recovered from what is observed. The
         answer begins with "Yes", "No" or "It cannot be told". It is empty if there are no findings.

@@ -27,7 +27,7 @@ from halfseen.statistics.time_series import (
 INTERVALS = ("hac", "bootstrap")
 SHOWN = ("dr", "snips", "ips")  # the estimators of the table and the figure, unless others are named
 ESTIMATORS = (*SHOWN, "dm", "switch_dr", "clipped_dr", "mrdr")
-THRESHOLDS = (*(2.0 ** np.arange(1, 11)).tolist(), np.inf)  # candidates for the largest weight
+THRESHOLDS = (*(2.0 ** np.arange(1, 11)).tolist(), np.inf)  # candidate thresholds for the weights
 NEGLIGIBLE_PROPENSITY = 1e-6  # a smaller propensity counts as 0
 ENOUGH = 50  # least effective sample size for a reliable interval
 FEW_PLAYS = 10  # a policy that may play an arm with fewer plays in the log cannot be judged reliably

@@ -470,7 +470,7 @@ def _estimator_names(given: Any) -> tuple[str, ...]:
 
 
 def _told(policy: Resolved, family: str) -> Resolved:
-    """Return an agent with its option for the family of the rewards set, and any other policy unchanged."""
+    """Return an agent with the option `reward_family`, unless that is set, and other policies unchanged."""
     if not isinstance(policy, AgentSpec) or FAMILY_OPTION not in policy.entry.options:
         return policy
     return AgentSpec(policy.entry, {FAMILY_OPTION: family} | dict(policy.options), policy.label)

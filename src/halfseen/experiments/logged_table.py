@@ -20,7 +20,7 @@ from halfseen.worlds.preparation import infer_steps
 ROLES = ("arm", "reward", "propensity", "time")
 _MOST_GAPS = 2  # integers from 0 to at most this many times their count are taken as numbers of arms
 _LEAST_ROWS = 20  # shorter columns are never taken for row numbers or keys
-_KEYS = ("id", "key")  # names, in lower case, of columns that may be nothing but a key of the row
+_KEYS = ("id", "key")  # names, in lower case, of columns that may only identify the row
 
 
 class LoggedTable(NamedTuple):

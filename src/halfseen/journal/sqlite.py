@@ -52,7 +52,7 @@ class SqliteJournal(Journal):
             files = [_file_id(self._names[0])]
         try:
             self._connection = sqlite3.connect(
-                f"{absolute.as_uri()}?mode=rw",  # SQLite must not create the file, if it was deleted just now
+                f"{absolute.as_uri()}?mode=rw",  # so that SQLite does not create a file that has just been deleted
                 uri=True,
                 timeout=0.0,
                 isolation_level=None,

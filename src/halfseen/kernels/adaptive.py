@@ -247,9 +247,9 @@ def score_packed(  # type: ignore[no-untyped-def]
     """Write the predicted rewards and their parameter variances to `means` and `variances` (n, K).
 
     other_mean and other_cov are the posteriors of the arms under the other origin. lead (B,) is the logarithm of the
-    likelihood ratio of the other origin to the origin in force. While the lead is above VOTE, the more optimistic of
-    the two predictions of an arm is used. origin (B,) is the number that was subtracted from the rewards. It is added
-    to all means.
+    likelihood ratio of the other origin to the origin in force. While the lead is above VOTE, each arm
+    uses the one of its two posteriors with the higher mean + BONUS·std. origin (B,) is the number that was subtracted
+    from the rewards. It is added to all means.
     """
     for s in range(rows.shape[0]):
         b = rows[s]

@@ -158,8 +158,7 @@ def nearly_equal(P_new: Matrix, P_old: Matrix, P_pred: Matrix, tolerance: Float)
     """Return whether |P_new − P_old| ≤ tolerance·sqrt(P_ii P_jj) + rounding error for all entries i, j; all (n, n).
 
     Because each entry has its own bound, the result does not depend on the units of the coordinates. A filtered
-    covariance is P⁻ minus another matrix, so its rounding error is proportional to P⁻ (`P_pred`), however small the
-    difference is.
+    covariance P is P⁻ minus another matrix, so its rounding error is proportional to P⁻ (`P_pred`), however small P is.
     """
     n = P_new.shape[0]
     for i in range(n):

@@ -64,7 +64,7 @@ def make_folder(folder: str | Path) -> Path:
 
 @contextlib.contextmanager
 def staged(folder: str | Path) -> Iterator[Path]:
-    """Yield a temporary folder, and move its files to `folder` at the end. After an exception no file is moved."""
+    """Yield a temporary folder, and move its files to `folder` at the end. If the block raises, no file is moved."""
     is_new = not Path(folder).exists()
     target = make_folder(folder)
     try:

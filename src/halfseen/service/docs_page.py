@@ -44,7 +44,7 @@ def docs_style() -> str:
 def _order(route: dict[str, Any]) -> tuple[int, str, int]:
     """Sort the routes so that their curl commands work one after the other.
 
-    A stream is created first and retired last. Decisions and rewards come before all other routes.
+    A stream is created first and retired last. In between, decisions and rewards come before the other routes.
     """
     path, method = route["path"], route["method"]
     if (path, method) == ("/v1/streams", "post"):

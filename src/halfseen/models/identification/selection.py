@@ -103,7 +103,7 @@ def centre_and_scale(ys: Array) -> tuple[Array, Array]:
     seen = ~np.isnan(ys)
     counts = np.maximum(seen.sum(axis=0), 1)
     reference = np.where(seen.any(axis=0), ys[np.argmax(seen, axis=0), np.arange(ys.shape[1])], 0.0)
-    # Differences from one of the values are accurate even if the mean is large.
+    # An observed value is subtracted first, so that rounding errors are small even if the mean is large.
     differences = np.where(seen, ys - reference, 0.0)
     mean = differences.sum(axis=0) / counts
     std = np.sqrt((np.where(seen, differences - mean, 0.0) ** 2).sum(axis=0) / counts)

@@ -223,7 +223,7 @@ class LoadedStream:
             self.retired = True
 
     def _set_clock_back(self, clock: int) -> None:
-        """Let the reward wait of decisions that were made while the clock was ahead begin at `clock`."""
+        """Count the reward wait from `clock` for decisions that were made while the clock was ahead."""
         for decision_id in reversed(self.open_decisions):
             if self.open_decisions[decision_id].waiting_since <= clock:
                 break

@@ -111,7 +111,7 @@ class StreamTransaction:
 
     def _outcome(self, decision_id: str) -> DecisionOutcome:
         if decision_id not in self._outcomes and decision_id not in self._looked_up and _ID.fullmatch(decision_id):
-            # The decision was open when `find_decisions` ran. Later decisions of this batch took its place in memory.
+            # It was open when `find_decisions` ran. Later decisions of the batch have pushed it out of memory.
             for event in self._journal.events_of_decisions(self.row.id, [decision_id]):
                 self._add_outcome(event)
             for event in self.new_events:
