@@ -241,7 +241,7 @@ class Agent:
         costs: ArrayLike | Mapping[Arm, float] | None,
         elapsed: int,
     ) -> Choices:
-        """Check the arguments of `decide`, and let the policy, or a copy of it, decide."""
+        """Check the arguments of `decide`, and let `policy` (the policy of the agent, or a copy) decide."""
         y = validation.row_vector("observation", observation, self._observed)
         x = self._context(context) if context is not None or self._needs_context else None
         mask = None if available is None else self._available(available)
@@ -372,7 +372,7 @@ class Agent:
         return Decision(self, choices, decision_id)
 
     def _branches(self, argument: str, given: Sequence[object]) -> Ints:
-        """Return the numbers of branches that a user has given by name, −1 for None."""
+        """Return the index in BRANCHES of each branch name that a user has given, −1 for None."""
         if not self.policy.guarded:
             raise invalid(argument, "None, because no guardrails are in force", repr(given[0]) if given else "none")
         for one in given:
@@ -1028,7 +1028,7 @@ class RecordedRounds:
     observations: Floats  # (n, k), NaN where missing
     indices: Ints  # (n,), indices of the arms played; −1 in rounds without a decision
     rewards: Floats  # (n,), NaN where no reward was received
-    contexts: Floats | None  # (n, d), for agents that decide on the true context
+    contexts: Floats | None  # (n, d), for agents that base their decisions on the true context
     propensities: Floats | None  # (n,)
     branches: Ints | None  # (n,)
     costs: Floats | None  # (n, K)

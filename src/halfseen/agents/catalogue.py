@@ -139,7 +139,7 @@ class CatalogueEntry:
 
     @property
     def reveals_context(self) -> bool:
-        """Whether the agent decides on the true context, which `decide` then requires."""
+        """Whether the agent bases its decisions on the true context, which `decide` then requires."""
         return bool(getattr(self.estimator, "reveals_context", False))
 
     @property
@@ -410,7 +410,7 @@ def component_entry(name: str) -> CatalogueEntry:
 
 
 def check_new_name(name: object, taken: Iterable[str], kind: str) -> None:
-    """Raise an error if a name cannot be registered. The command line needs colons and commas as separators."""
+    """Raise an error if a name cannot be registered. On the command line, ':' and ',' are separators after a name."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise invalid("name", "letters, digits, '.', '_' and '-', beginning with a letter", repr(name))
     if name in taken:
@@ -566,7 +566,7 @@ def register(
         A description of the agent and its origin, which tables show. The default summary is the first line of the
         docstring.
     defaults : mapping, optional
-        Values of options that replace their defaults.
+        Values of options. They replace the default values.
 
     Returns
     -------

@@ -23,7 +23,7 @@ PASSED, NO, ACCEPTED = "passed", "no", "accepted"
 _ROUNDS, _STREAMS = 60, 4
 _LONGEST = 2 * _ROUNDS  # rounds of the longest check
 _SEEDS, _LAGS = (7, 8, 9), (1, 3)  # seeds and lags (in rounds) of the check of late rewards
-_OTHERS, _PENALTY = 2 * _SEEDS, -10.0  # seeds of the other agents in `_nothing_shared`, and their penalty
+_OTHERS, _PENALTY = 2 * _SEEDS, -10.0  # in `_nothing_shared`: seeds of the other agents, and the reward of a punishment
 _SHARED = (
     "expected the decisions of an agent that plays alone, got others after other agents had learnt (is state kept on "
     "the class, in a default argument or in the module?)"
@@ -67,8 +67,8 @@ def check_agent(agent: Any, *, observed: int = 3, arms: int = 4, **options: Any)
     Raises
     ------
     HalfseenError
-        If a check fails. The message has one line per failed check. If the first check fails, the others are not
-        run. If another one fails, those of things that an agent need not be able to do are not run.
+        If a check fails. The message has one line per failed check. If the first check fails, no other check
+        is run. If another check fails, the optional checks are not run.
 
     Examples
     --------
@@ -140,7 +140,7 @@ def _check_picklable(spec: Any) -> None:
 
 
 class _PlainChecks:
-    """The checks of a plain agent. All of them play at most `_LONGEST` rounds."""
+    """The checks of an agent that is a class or a function. All of them play at most `_LONGEST` rounds."""
 
     def __init__(self, entry: PlainEntry, observed: int, arms: int, options: Mapping[str, Any]) -> None:
         self._entry, self._observed, self._arms, self._options = entry, observed, arms, options

@@ -96,7 +96,7 @@ class Fleet:
         self._recipe = {key: value for key, value in template.recipe.items() if key != "seed"}
         self._arms, self._observed = Arms(template.arms), int(observed)
         self._guardrails = template.guardrails if guards else None  # None if the fleet never had guardrails
-        self._policy = self._build(np.zeros((2, 2), dtype=np.uint64))  # two rows without streams
+        self._policy = self._build(np.zeros((2, 2), dtype=np.uint64))  # two rows that no stream uses yet
         self._registry = StreamRegistry()
         self._pending = FleetPending(self._max_pending, 2, self._policy.estimator.dimension)
         # For each row, the number of rewards, and the number of rounds when the last reward was received.
@@ -325,7 +325,7 @@ class Fleet:
             raise invalid("agent", "an agent without provisional rewards", got)
         row = self._registry.free_rows(1)
         self._reserve_rows(row)
-        if self._guardrails is None and agent.policy.guardrails is not None:  # all its shares are 0
+        if self._guardrails is None and agent.policy.guardrails is not None:  # all shares of the agent are 0
             self._set_guardrails(agent.guardrails)
         key = stream_keys(agent.recipe["seed"])
         self._write_rows(row, key, self._build(key).state() | agent.policy.state())

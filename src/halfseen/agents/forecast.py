@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MAX_HORIZON = 1_000
-# The number of pairs of contexts x̄ ± Lz, with random z, over which the probabilities of the best arm are averaged.
+# For a context with mean x̄ and covariance LLᵀ, the probability that an arm is the best is averaged over this many
+# pairs of contexts x̄ ± Lz with z ~ N(0, I).
 _PAIRS = 64
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(21)
 
@@ -265,7 +266,7 @@ def _values(learner: Learner, means: Floats, roots: Floats) -> tuple[Floats, Flo
 
 
 def _on_reward_scale(link: Link, means: Floats, stds: Floats) -> tuple[Floats, Floats]:
-    """Return means and standard deviations (h, K) of expected rewards, given those of their normal predictors."""
+    """Return means and standard deviations (h, K) of μ(η), where η is normal with the given means and deviations."""
     values = link.mean(means[..., None] + stds[..., None] * _NODES)
     weights = _WEIGHTS / _WEIGHTS.sum()
     expected = values @ weights

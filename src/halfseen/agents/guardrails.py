@@ -18,7 +18,7 @@ from halfseen.statistics.running_moments import add_rewards, check_moments, repl
 
 OPTIONS = ("floor", "holdback", "control")  # options of every agent
 Branch = Literal["chooser", "floor", "holdback", "control"]
-BRANCHES: tuple[Branch, ...] = get_args(Branch)  # a decision is marked with an index, or with −1
+BRANCHES: tuple[Branch, ...] = get_args(Branch)  # decisions store the index of their branch, or −1 if it is not known
 CHOOSER, FLOOR, HOLDBACK, CONTROL = range(4)
 ENOUGH_REWARDS = 20  # a finding compares two branches only if each has at least this many rewards
 
@@ -116,7 +116,7 @@ class StreamGuardrails(Stateful):
 
     def __init__(self, streams: StreamBatch) -> None:
         self.shares: Floats = np.zeros((streams.count, 3))  # floor, holdback, share of the control arm
-        self.control: Ints = np.zeros(streams.count, dtype=np.int64)  # the control arm; any arm if its share is 0
+        self.control: Ints = np.zeros(streams.count, dtype=np.int64)  # the control arm; arbitrary if its share is 0
         self.reward_counts: Ints = np.zeros((streams.count, len(BRANCHES)), dtype=np.int64)
         self.reward_means: Floats = np.zeros((streams.count, len(BRANCHES)))
         self.reward_squares: Floats = np.zeros((streams.count, len(BRANCHES)))  # sums of squared deviations

@@ -17,7 +17,9 @@ from halfseen.errors import HalfseenError, SaveFileError, invalid
 from halfseen.estimators.adaptive.upgrade import upgrade_arrays
 
 T = TypeVar("T")
-_SQUARED = ("latent", "states", "lags")  # if such an option is d, the state has at least d²/4 numbers
+# If one of these options of an agent is d, the state of the agent has at least d²/4 numbers. `_check_size` therefore
+# refuses a file with fewer numbers.
+_SQUARED = ("latent", "states", "lags")
 
 
 def load(path: str | Path) -> Agent | Fleet:

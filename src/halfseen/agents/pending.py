@@ -24,13 +24,15 @@ _NO_PROVISIONAL = np.zeros((0, 4))  # columns: decision id, reward, noise varian
 
 ROUND_BITS = 32  # in a fleet, the lower bits of an id are the round, and the upper bits are the number of the stream
 ROUND_MASK = (1 << ROUND_BITS) - 1
-MAX_ROUNDS = ROUND_MASK >> 1  # the largest round in a restored fleet; rounds may reach ROUND_MASK
-MAX_STREAMS = MAX_ROUNDS >> 1  # the largest stream number in a restored fleet; later numbers may reach MAX_ROUNDS
+# The largest round and the largest number of a stream in a state that a fleet restores. They leave room for new rounds,
+# up to ROUND_MASK, and for new streams, up to MAX_ROUNDS.
+MAX_ROUNDS = ROUND_MASK >> 1
+MAX_STREAMS = MAX_ROUNDS >> 1
 _MAX_STEPS = 1_000  # rounds that are tried one by one when the oldest decision of a stream is searched for
 _DECISION_ARRAYS = ("ids", "rows", "rounds", "arms", "features", "branches")
 _NO_MARK = -1
 
-PendingDecision = tuple[Ints, Ints, Floats]  # round, arm and features, each with a leading axis 1
+PendingDecision = tuple[Ints, Ints, Floats]  # round, arm and features, each with a leading axis of length 1
 
 
 def check_features(features: Floats) -> None:
@@ -248,7 +250,8 @@ class PendingDecisions:
 def check_rounds(rounds: Ints, decisions: Ints, extra_rounds: ArrayLike) -> None:
     """Raise an error unless the estimator's `rounds` (n,) fit the `decisions` (n,), which are numbered per stream.
 
-    A round minus its decision is the number of rounds without a decision so far. It is from 0 to `extra_rounds`.
+    The number of a round minus the number of its decision is the number of rounds without a decision until then. The
+    difference must be from 0 to `extra_rounds`.
     """
     extra = rounds - decisions
     check_range("state 'pending.rounds'", extra, 0, extra_rounds)
@@ -276,7 +279,7 @@ class FleetPending:
         self.rounds: Ints = np.zeros(0, dtype=np.int64)  # these numbers include rounds without a decision
         self.arms: Ints = np.zeros(0, dtype=np.int64)
         self.features: Floats = np.zeros((0, dimension))
-        self.branches: Ints = np.zeros(0, dtype=np.int64)  # −1 for a decision without a mark
+        self.branches: Ints = np.zeros(0, dtype=np.int64)  # −1 for a decision whose branch is not known
         self._free: Ints = np.zeros(0, dtype=np.int64)
         self.counts: Ints = np.zeros(streams, dtype=np.int64)  # decisions of each row
         self.oldest: Ints = np.zeros(streams, dtype=np.int64)  # no pending decision of the row has an earlier round
@@ -364,7 +367,7 @@ class FleetPending:
         self.oldest[rows] = 0
 
     def unmark(self, streams: Mask) -> None:
-        """Remove the marks of all decisions of the rows in `streams`, a mask of all rows."""
+        """Forget the branches of all pending decisions in the rows that `streams`, a mask of all rows, selects."""
         self.branches[(self.ids >= 0) & streams[self.rows]] = _NO_MARK
 
     def indices_of_stream(self, number: int) -> Ints:
@@ -378,6 +381,6 @@ class FleetPending:
         return indices[np.argsort(self.ids[indices])]
 
     def state(self, indices: Ints, *, marked: bool) -> dict[str, Any]:
-        """Return the decisions at `indices`, with their marks if `marked` is true."""
+        """Return the decisions at `indices`, with their branches if `marked` is true."""
         names = ("ids", "rounds", "arms", "features", *(("branches",) if marked else ()))
         return {f"pending.{name}": getattr(self, name)[indices] for name in names}

@@ -26,11 +26,11 @@ from halfseen.models.linear_gaussian import LinearGaussianModel
 from halfseen.reports.files import write_atomically
 
 AGENT_KIND, FLEET_KIND, VERSION = "halfseen agent", "halfseen fleet", 4
-OLDEST = 2  # the oldest save version that can be read; `loading` adds the arrays that this version lacks
+OLDEST = 2  # the oldest save version that can be read; `loading` adds the arrays that files of this version lack
 _HEADER = "header.json"
 _MODEL_FIELDS = ("transition", "process_cov", "observation_cov", "observation", "initial_mean", "initial_cov")
-# Bytes into which one byte of a file may expand. Files are written at the lowest level of compression, at which zeros
-# shrink to 1/229 of their size.
+# A file of n bytes may expand to _MAX_EXPANSION·n + _SMALL bytes. Files are written at the lowest level of compression,
+# at which zeros shrink to 1/229 of their size.
 _MAX_EXPANSION, _SMALL = 300, 1 << 20
 _ARRAY_KINDS = "biufUS"  # the dtype kinds that saved arrays can have
 # What zipfile, zlib, json and NumPy raise for files that are not what they claim to be.
@@ -129,7 +129,7 @@ def _read(file: IO[bytes], path: str, kind: str) -> tuple[dict[str, Any], dict[s
 
 
 class _Archive:
-    """A zip archive whose members together expand to at most _MAX_EXPANSION times its size."""
+    """A zip archive of n bytes whose members together expand to at most _MAX_EXPANSION·n + _SMALL bytes."""
 
     def __init__(self, file: IO[bytes]) -> None:
         size = file.seek(0, io.SEEK_END)

@@ -112,7 +112,8 @@ def _blup(k: int, K: int, options: Mapping[str, Any]) -> _EstimatorCost:
     running = isinstance(options["context_cov"], str)
     d = k if running else max((k, *_shape(options["context_cov"])[-1:]))
     numbers = k * k + 2 * k * d + d * d + (2 * k * k if running else 0)
-    # An eigendecomposition and a pseudo-inverse. As LAPACK is faster than compiled loops, fewer operations are counted.
+    # For an eigendecomposition and a pseudo-inverse. Fewer operations are counted than LAPACK does, because LAPACK does
+    # more operations per second than compiled loops.
     return _EstimatorCost(d, numbers, 6 * k**3 + 2 * d * d * k)
 
 

@@ -13,7 +13,7 @@ from halfseen.kernels.choice import HALF_NORMAL, add_bonus
 from halfseen.kernels.random import Floats, Ints
 from halfseen.validation import Numbers, positive
 
-MAX_GAP = 6.0  # the largest gap in the table of `break_even`, in standard deviations
+MAX_GAP = 6.0  # the largest u in `break_even_table`, in standard deviations
 
 
 class Optimistic(Scored):

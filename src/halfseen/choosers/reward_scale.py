@@ -56,7 +56,7 @@ def _scores(link: Link, predictors: Floats, penalties: Floats) -> Floats:
 
 
 class _Row(NamedTuple):
-    """The available arms of one decision, all arrays (K,)."""
+    """The available arms of one decision. All arrays have one entry per available arm."""
 
     link: Link
     means: Floats
@@ -95,7 +95,7 @@ class _Row(NamedTuple):
         if not begin < _REACH:
             return 0.0
         edges = [_EDGES]
-        for b in others:  # where the distribution of arm b is steep
+        for b in others:  # edges where the distribution function of the score of arm b is steep
             predictors = self.means[b] + _EDGES * self.spreads[b]
             edges.append(self._draw(a, _scores(self.link, predictors, self.penalties[b])))
         inner = np.concatenate(edges)

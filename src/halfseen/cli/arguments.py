@@ -202,7 +202,7 @@ def resolve_worlds(
     reward_family: str | None,
     time: str | None = None,
 ) -> list[World]:
-    """Return the named worlds with their options, or the recorded world of a table."""
+    """Return the worlds named in `worlds`, or the recorded world made from the table named there."""
     from halfseen.evaluation.readers import JOURNAL_ENDINGS
     from halfseen.experiments.plan import world_spec
     from halfseen.worlds import recorded

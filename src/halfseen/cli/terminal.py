@@ -173,7 +173,7 @@ def print_claims(claims: Sequence[Claim]) -> None:
 
 
 def print_map(summary: Mapping[str, Any]) -> None:
-    """Print where every claim holds, with one sentence per claim and start of EMKF."""
+    """Print where every claim holds, with one sentence per claim and initialisation of EMKF."""
     print(f"Where the claims hold at T = {summary['rounds']:,}\n")
     titles: set[str] = set()
     for panel in summary["panels"]:

@@ -32,9 +32,11 @@ HYPERPARAMETERS = (  # the state arrays that a refit determines and that `Agent.
     "through_zero", "has_other", "other_shift", "other_noise_var", "other_prior_cov", "other_baseline",
     "other_pooled_noise_var",
 )  # fmt: skip
-LEAST_LEAD = -10.0  # in nats; at a fit, the other origin is dropped unless its lead is above this
+LEAST_LEAD = -10.0  # in nats; a fit under another origin is stored only if its `lead` is above this
 WILD_RATIO = (FREEDOM + LIMIT) / WILD - FREEDOM  # squared standardised error at which the weight of a reward is WILD
-MARGINAL_RATIO = 30.0  # before the first fit, a reward this many robust standard deviations from the median is wild
+# Before the first fit, a reward is far from the rest if it is more than this many robust standard deviations from the
+# median.
+MARGINAL_RATIO = 30.0
 MIN_RESIDUAL_SHARE = 1e-3  # lower bound of (s − cᵀCc)/s in the leave-one-out formula
 
 
@@ -43,7 +45,10 @@ NO_LEAD = -1e9  # the lead in a stream without another origin
 
 
 def most_wild(count: int) -> int:
-    """Return how many of `count` values may be called wild. If more values are far from the rest, none is wild."""
+    """Return how many of `count` values may be called wild.
+
+    A wild value is so far from the rest that a fit does not use it. If more values are far, none is called wild.
+    """
     return max(2, count // 2000) if count > MIN_VALUES else 0
 
 

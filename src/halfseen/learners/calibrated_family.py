@@ -38,7 +38,7 @@ from halfseen.validation import REWARD_RANGES, Words
 
 NEWTON_STEPS, HALVINGS = 25, 8  # the most Newton steps after EM, and the most reductions of one step
 CONVERGED = 1e-8  # gain in log posterior below which the Newton steps after EM stop
-MIN_EIGENVALUE = 1e-14  # smallest eigenvalue of a precision matrix with unit diagonal
+MIN_EIGENVALUE = 1e-14  # smaller eigenvalues of a precision matrix, scaled to unit diagonal, are raised to this
 MAX_PARAMETER = 1e3  # largest parameter of an arm; in scaled contexts, larger ones change no expected reward
 
 
@@ -77,7 +77,7 @@ def fit_family(
     mean[:, 0] = baseline
 
     def posterior(at: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-        """Return G, h and the logarithms of the likelihood and of the posterior of each arm at `at` (K, p)."""
+        """Return G and h of `family_sums`, the log likelihoods (K,) and the log posteriors (K,) at `at` (K, p)."""
         G, h, likelihoods = np.zeros((count, p, p)), np.zeros((count, p)), np.zeros(count)
         family_sums(family, features, arms, rewards, at, G, h, likelihoods)
         gap = at - mean_of_prior()
@@ -87,7 +87,11 @@ def fit_family(
         return np.append(baseline, np.zeros(p - 1))
 
     def newton(at: Floats) -> tuple[Floats, Floats, float, Floats]:
-        """Return the parameters after a step, the covariances at `at`, the largest gain and the likelihoods at `at`."""
+        """Take a Newton step from the parameters `at` (K, p).
+
+        Returns the new parameters, the covariances at `at`, the largest gain of an arm in log posterior, and the log
+        likelihoods at `at`.
+        """
         G, h, likelihoods, height = posterior(at)
         cov = _inverse(G + precision)
         target = np.einsum("aij,aj->ai", cov, h + precision @ mean_of_prior())
@@ -257,7 +261,10 @@ class CalibratedFamily(Calibrated):
         return False
 
     def replacement_data(self, rows: Ints, arms: Ints) -> Floats:
-        """Return 1 (infinity before the first fit), and the number of the next reward of `arms`, from 1 per arm."""
+        """Return a noise variance of 1 (infinite before the first fit), and the number of the next reward of `arms`.
+
+        The rewards of each arm are counted from 1.
+        """
         learnt = np.where(self.fitted[rows], 1.0, np.inf)
         return np.column_stack([learnt, self.reward_counts[rows, arms] + 1.0])
 
@@ -314,7 +321,7 @@ class CalibratedFamily(Calibrated):
         warm: bool = False,
         fixed_hyperparameters: bool = False,
     ) -> None:
-        """Drop the other origin: 0 in the units of the user has no special meaning for linear predictors."""
+        """Drop the other origin: η need not be 0 where the context is 0 in the units of the user."""
         self.drop_other(row)
 
     def reward_history(self, arms: Ints, rewards: Floats) -> RewardHistory:

@@ -19,11 +19,11 @@ class MeasurementError(Learner):
 
     Least squares on y = x + noise estimates arm parameters that are too small, because E[yyᵀ] is E[xxᵀ] plus the
     covariance Σ of the noise. This learner subtracts the noise: θ_a = (V_a − W_a)⁻¹ f_a with V_a = λI + Σ_t w yyᵀ,
-    W_a = Σ_t w Σ and f_a = Σ_t w r y over the rounds of the arm. The weights w = 1/π, where π is the propensity of the
-    arm, correct for the choice of the arm, which depends on y. The uncorrected θ_a = V_a⁻¹ f_a is used until `burn_in`
-    rewards have been learnt, and whenever V_a − W_a ⪰ `safety`·V_a does not hold. Missing entries of y are left out of
-    the three sums and of the prediction. The learner does not estimate how uncertain its predictions are: their
-    variances are 0.
+    W_a = Σ_t w Σ and f_a = Σ_t w r y over the rounds of the arm. The choice of the arm depends on y. To correct for
+    this, each round has the weight w = 1/π, where π is the propensity of the arm. The uncorrected θ_a = V_a⁻¹ f_a is
+    used until `burn_in` rewards have been learnt, and whenever V_a − W_a ⪰ `safety`·V_a does not hold. Missing entries
+    of y are left out of the three sums and of the prediction. The learner does not estimate how uncertain its
+    predictions are: their variances are 0.
 
     The propensity is the last feature of each round (`Learner.weighs_propensity`). Features are stored with every
     decision until its reward arrives, so the propensity is stored with them.

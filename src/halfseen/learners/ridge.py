@@ -105,7 +105,10 @@ class Ridge(Learner):
             raise self._refusal(features[refused])
 
     def may_refuse(self, features: Floats) -> bool:
-        """Return whether `learn` may raise an error. As C ⪯ I/λ, cᵀCc exceeds MAX_REDUCTION only if |c|² is large."""
+        """Return whether `learn` may raise an error, because cᵀB_a⁻¹c exceeds MAX_REDUCTION.
+
+        As B_a⁻¹ ⪯ I/λ, this is possible only if |c|² is large.
+        """
         largest = np.einsum("ij,ij->i", features, features).max(initial=0.0)
         return not largest <= 0.1 * MAX_REDUCTION * self.prior_precision
 

@@ -43,7 +43,7 @@ def block_edges(rounds: int) -> Ints:
 
 
 def block_means(per_round: Floats) -> Floats:
-    """Return the means of the terms (S, T) of a sum in the four blocks of rounds between `block_edges(T)`.
+    """Return the means of `per_round` (S, T) in each of the four blocks of rounds between `block_edges(T)`.
 
     The result (S, 4) is NaN if T is below 16.
     """
