@@ -87,7 +87,10 @@ def _cached(function: Callable[..., Any], options: dict[str, Any]) -> Any:
 
 
 def _ignoring_errors(disk_cache: Any, access: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap `access` to the cache. If the disk is full or a file is damaged, the kernel is compiled in memory."""
+    """Wrap `access`, which reads or writes the cache, so that it returns None instead of raising an exception.
+
+    The disk may be full or a file damaged. The kernel is then compiled in memory.
+    """
 
     def guarded(*arguments: Any) -> Any:
         try:
