@@ -109,7 +109,7 @@ def cache_folder() -> Path | None:
     version, parents = _version(), _parent_folders()
     for parent in parents:
         # The first folder is in the package or named by the user. Somebody else could have put code into the other
-        # folders.
+        # folders, so these are used only if they are private.
         trusted, folder = parent == parents[0], parent / version
         try:
             parent.mkdir(mode=0o777 if trusted else 0o700, parents=True, exist_ok=True)
@@ -176,7 +176,8 @@ def _remove_old_folders(parent: Path) -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    # A child process that is forked while another thread compiles would wait for this lock forever.
+    # A child process that is forked while another thread compiles would wait for this lock forever. The lock is
+    # therefore held during a fork, and then released in both processes.
     lock = global_compiler_lock
     os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
 
