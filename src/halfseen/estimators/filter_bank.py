@@ -94,7 +94,7 @@ class FilterBank(Stateful):
         return self.mean.take(rows, axis=0)
 
     def forecast(self, row: int, horizon: int) -> tuple[Floats, Floats]:
-        """Return mean (h, d) and covariance (h, d, d) of the context 1, ..., `horizon` rounds ahead."""
+        """Return means (h, d) and covariances (h, d, d) of the context in the next `horizon` rounds."""
         model = 0 if self._shared_model else row
         return predicted(
             self.transition[model], self.process_cov[model], self.mean[row], self.cov[self.group[row]], horizon
@@ -232,7 +232,7 @@ class FilterBank(Stateful):
 def predicted(
     transition: Floats, process_cov: Floats, mean: Floats, cov: Floats, horizon: int
 ) -> tuple[Floats, Floats]:
-    """Return mean (h, d) and covariance (h, d, d) of a context 1, ..., `horizon` steps ahead."""
+    """Return means (h, d) and covariances (h, d, d) of a context after each of the next `horizon` steps."""
     means, covs = np.empty((horizon, len(mean))), np.empty((horizon, *cov.shape))
     for j in range(horizon):
         mean, moved = transition @ mean, transition @ cov @ transition.T + process_cov

@@ -59,8 +59,8 @@ def kalman_step(b, d, D, Q, R, x, P, y, robust, weights):  # type: ignore[no-unt
 
     The returned mean is NaN if nothing is seen. If a variance exceeds MAX_CONTEXT², because the dynamics are unstable
     and nothing was seen for long, P does not change, and x is predicted but not updated. If `robust` is true and the
-    innovation of an entry has a weight below 1, the sensor noise of the entry is increased until the variance of the
-    innovation is divided by the weight. The weights are written to `weights` (k,).
+    innovation of an entry has a weight below 1, the sensor noise of the entry is increased. The variance of the
+    innovation then becomes its old value divided by the weight. The weights are written to `weights` (k,).
     """
     k = y.shape[0]
     seen, error, white = np.empty(k, np.bool_), np.empty(k), np.empty(k)
@@ -247,9 +247,9 @@ def score_packed(  # type: ignore[no-untyped-def]
     """Write the predicted rewards and their parameter variances to `means` and `variances` (n, K).
 
     other_mean and other_cov are the posteriors of the arms under the other origin. lead (B,) is the logarithm of the
-    likelihood ratio of the other origin to the origin in force. While the lead is above VOTE, each arm
-    uses the one of its two posteriors with the higher mean + BONUS·std. origin (B,) is the number that was subtracted
-    from the rewards. It is added to all means.
+    likelihood ratio of the other origin to the origin in force. While the lead is above VOTE, each arm uses the one of
+    its two posteriors with the higher mean + BONUS·std. The array origin (B,) is not an origin of contexts: it is the
+    number that was subtracted from the rewards, and it is added to all means.
     """
     for s in range(rows.shape[0]):
         b = rows[s]
@@ -299,7 +299,7 @@ def reuse_packed(rows, sizes, cov, moment, features, reuse):  # type: ignore[no-
 
 @kernel()
 def _noise(b, a, d, slopes, noise, smooth_cov, P):  # type: ignore[no-untyped-def]
-    """Return the variance of `noise_packed` for arm a of stream b."""
+    """Return the reward variance that is defined in `noise_packed`, for arm a of stream b."""
     present, smoothed = 0.0, 0.0
     for i in range(d):
         m = slopes[b, a * d + i]
@@ -327,7 +327,7 @@ def noise_packed(rows, sizes, slopes, noise, smooth_cov, P, variances):  # type:
 
 @kernel()
 def noise_of_played(rows, arms, sizes, slopes, noise, smooth_cov, P, variances):  # type: ignore[no-untyped-def]
-    """Write the variance of `noise_packed` for the arms played (n,) to `variances` (n,)."""
+    """Write the reward variances that are defined in `noise_packed`, for the arms played (n,), to `variances` (n,)."""
     for s in range(rows.shape[0]):
         b = rows[s]
         variances[s] = _noise(b, arms[s], sizes[b], slopes, noise, smooth_cov, P)
@@ -335,7 +335,7 @@ def noise_of_played(rows, arms, sizes, slopes, noise, smooth_cov, P, variances):
 
 @kernel()
 def _fit_prediction(b, a, p, c, fit_mean, fit_var):  # type: ignore[no-untyped-def]
-    """Return the prediction of the last fit for arm a, and its parameter variance without the correlations."""
+    """Return the prediction of the last fit for arm a, and its variance if parameters are treated as uncorrelated."""
     predicted, variance = 0.0, 0.0
     for i in range(p):
         predicted += fit_mean[b, a * p + i] * c[i]
@@ -379,8 +379,8 @@ def _learn(b, a, p, mean, cov, c, reward, v):  # type: ignore[no-untyped-def]
 
     Returns the log predictive density of the reward, up to a constant.
 
-    A reward on features so large that no digit of cᵀCc is right is ignored (see `learn_rewards`): only the next fit
-    learns from it.
+    If the features are so large that no digit of cᵀCc is right, the reward is ignored (see `learn_rewards`). Only the
+    next fit learns from it.
     """
     m = mean[b, a * p : (a + 1) * p]
     C = cov[b, a * p * p : (a + 1) * p * p].reshape((p, p))

@@ -229,7 +229,11 @@ def break_even(variance, noise, rounds, logs, gaps):  # type: ignore[no-untyped-
 
 @kernel(AS_WRITTEN)
 def add_bonus(means, variances, noise, reuse, rounds, foresight, bonus, logs, gaps, scores):  # type: ignore[no-untyped-def]
-    """Write means + max(bonus, break-even gap)·std to `scores` (n, K). rounds (n,) are the rounds so far."""
+    """Write means + max(bonus, gap)·std to `scores` (n, K), where gap is the result of `break_even`.
+
+    The number of rounds ahead is foresight·rounds·reuse. rounds (n,) are the numbers of rounds so far. For reuse
+    (n, K), see `adaptive.reuse_packed`.
+    """
     for i in range(means.shape[0]):
         for a in range(means.shape[1]):
             ahead = foresight * rounds[i] * reuse[i, a]

@@ -87,7 +87,10 @@ def _cached(function: Callable[..., Any], options: dict[str, Any]) -> Any:
 
 
 def _ignoring_errors(disk_cache: Any, access: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap `access` to the cache. If the disk is full or a file is damaged, the kernel is compiled in memory."""
+    """Wrap `access`, which reads or writes the cache, so that it returns None instead of raising an exception.
+
+    The disk may be full or a file damaged. The kernel is then compiled in memory.
+    """
 
     def guarded(*arguments: Any) -> Any:
         try:
@@ -106,7 +109,7 @@ def cache_folder() -> Path | None:
     version, parents = _version(), _parent_folders()
     for parent in parents:
         # The first folder is in the package or named by the user. Somebody else could have put code into the other
-        # folders.
+        # folders, so these are used only if they are private.
         trusted, folder = parent == parents[0], parent / version
         try:
             parent.mkdir(mode=0o777 if trusted else 0o700, parents=True, exist_ok=True)
@@ -173,7 +176,8 @@ def _remove_old_folders(parent: Path) -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    # A child process that is forked while another thread compiles would wait for this lock forever.
+    # A child process that is forked while another thread compiles would wait for this lock forever. The lock is
+    # therefore held during a fork, and then released in both processes.
     lock = global_compiler_lock
     os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
 

@@ -185,7 +185,7 @@ def _update_alpha(counts, G, h, mean, cov, noise, baseline, rho, u, alpha, by_ar
     for a in range(len(counts)):
         if counts[a] == 0.0:
             continue
-        # E uᵀθ, E (uᵀθ)², E[uᵀθ·intercept] and E[uᵀθ θᵀΣx]
+        # E uᵀθ, E (uᵀθ)², E[uᵀθ·intercept] and E[uᵀθ θᵀΣx], where θ are the slopes and Σx is the sum of the contexts
         slope, square, with_intercept, with_sums = 0.0, 0.0, 0.0, 0.0
         for i in range(1, p):
             slope += u[i] * mean[a, i]

@@ -4,8 +4,8 @@ Covariances depend on the model and on which entries are observed, but not on th
 them in a table that is a tree. Row 0 is the prior, and every other row is the result of the covariance step from its
 parent for one pattern of observed entries. A series is a path in the tree, stored as one row number per time.
 
-A row of a series whose first entry is infinite is not an observation: it starts a new series with the same model. At
-the time of this row, the new series is at x_0, so its covariance is row 0 of the table.
+If the first entry of a row of `ys` is infinite, the row is not an observation: it starts a new series with the same
+model. At the time of this row, the new series is at x_0, so its covariance is row 0 of the table.
 
 The complete path, on which every entry is observed, is computed first, up to the row at which the covariance converges.
 This row is called frozen and is its own successor, so that a long series without missing entries costs O(d²) per step

@@ -25,11 +25,11 @@ from halfseen.validation import LIMIT
 
 GAUSSIAN, BINARY, COUNT = 0, 1, 2
 MAX_EXPONENT = math.log(LIMIT)  # no expected count is above LIMIT
-MAX_STEPS = 200  # limit for Newton's method; in the search for a mode, bisection alone would need fewer
+MAX_STEPS = 200  # the most steps of Newton's method; bisection alone would find a mode in fewer
 PRECISION = 1e-13  # relative error at which the search for a mode stops
 SMALL_STEP = 1e-7  # after a step of this size, the error of Newton's method is about SMALL_STEP²
 REACH = 8.5  # standard deviations on either side of the mean over which normal variables are integrated
-WIDE = 400.0  # the variance above which a logistic function of a normal variable is approximated
+WIDE = 400.0  # for a larger variance, `logistic_normal` uses an approximation instead of an integral
 FIRST_CHECKED = 10  # number of rewards of an arm before its predictions are compared with its rewards
 
 
@@ -154,8 +154,10 @@ def step_and_curvature(family, reward, predictor, variance, reach):  # type: ign
 def learn_family_reward(family, b, a, mean, cov, i, features, reward, gain):  # type: ignore[no-untyped-def]
     """Update arm a of stream b with one reward on features[i]. `gain` (p,) is scratch.
 
-    With η = cᵀm, q = cᵀCc, the mode z and w at z: m += Cc(r − μ(z)) and C −= w Cc(Cc)ᵀ/(1 + wq). For GAUSSIAN this is
-    `regression.learn_one`. Returns the increase of log|C_a⁻¹|, or −1 if the reward was refused (see `learn_rewards`).
+    Let η = cᵀm, q = cᵀCc, z the `posterior_mode` and w the curvature at z. Then m += Cc(r − μ(z)) and
+    C −= w Cc(Cc)ᵀ/(1 + wq). For GAUSSIAN, these are the updates of `regression.learn_one`.
+
+    Returns the increase of log|C_a⁻¹|, or −1 if the reward was refused (see `learn_rewards`).
     """
     m, C, feature = mean[b, a], cov[b, a], features[i]
     covariance_times_feature(C, feature, gain)
@@ -385,8 +387,8 @@ def learn_family_packed(  # type: ignore[no-untyped-def]
     The variance of the linear predictor is q = cᵀCc + mᵀPm. Two kinds of reward are ignored: those with features of
     NaN, because their round is no longer in the history, and those with features so large that no digit of cᵀCc is
     right. For calibration, see `learn_family_rewards`. The parameters of the last fit already allow for smooth_cov, the
-    covariance of its contexts. The predictions for `calibration` therefore include only the variance beyond that of
-    smooth_cov.
+    covariance of its contexts. In the predictions for `calibration`, mᵀPm therefore counts only as far as it exceeds
+    the same product with smooth_cov in place of P.
     """
     for s in range(rows.shape[0]):
         if math.isnan(features[s, 0]):
@@ -446,11 +448,13 @@ def update_context_from_family(  # type: ignore[no-untyped-def]
 ):
     """Update x and P of the streams in `rows` (n,) with rewards as observations of the context.
 
-    The arguments are those of `kernels.adaptive.update_context`. With z and w as in `learn_family_reward`, and q as in
-    `learn_family_packed`, the updates are x += Pm(r − μ(z)) and P −= w Pm mᵀP/(1 + wq). The arm has already learnt from
-    the reward. Let η⁺ and s⁺ be the mean and the parameter variance of the arm's linear predictor after learning, and g
-    = mᵀPm. Then z is the mode for the prior mean η⁺ and the prior variance g. The parameter variance before learning
-    was s = s⁺(1 + wg)/(1 + wg − ws⁺).
+    The arguments are those of `kernels.adaptive.update_context`. Let g = mᵀPm, s the parameter variance cᵀCc of the
+    linear predictor before the arm learnt from the reward, and q = s + g. Let z be the mode of the linear predictor
+    given the reward, and w the curvature at z. The updates are x += Pm(r − μ(z)) and P −= w Pm mᵀP/(1 + wq).
+
+    But the arm has already learnt from the reward. Let η⁺ and s⁺ be the mean and the parameter variance of its linear
+    predictor after learning. Then z is the `posterior_mode` for the prior mean η⁺ and the prior variance g, and
+    s = s⁺(1 + wg)/(1 + wg − ws⁺).
     """
     for t in range(rows.shape[0]):
         b = rows[t]

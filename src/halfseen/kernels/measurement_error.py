@@ -81,7 +81,7 @@ def estimate_arms(rows, V, W, f, rewarded, burn_in, safety, theta):  # type: ign
 
 @kernel()
 def score_observed(rows, theta, features, means):  # type: ignore[no-untyped-def]
-    """Write θ_aᵀy, summed over the observed entries of y, to `means` (n, K), without the last feature."""
+    """Write θ_aᵀy, summed over the observed entries of y, to `means` (n, K). The last feature, π, is not used."""
     p = theta.shape[2]
     for i in range(rows.shape[0]):
         for a in range(theta.shape[1]):

@@ -146,7 +146,7 @@ def smooth_series(
                 if after == 0:  # a new series starts
                     continue
                 P_next = P_pred[after]
-                if after == frozen:  # its P_pred may belong to another row, because several rows lead to it
+                if after == frozen:  # several rows lead to the frozen row, and P_pred[frozen] is for only one of them
                     P_next = work[3]
                     predict(D, Q, P_filt[row], work[0], P_next)
                 smoother_gain(D, P_filt[row], P_next, J[row], C[row], work)

@@ -28,8 +28,8 @@ def filter_uneven(
 ) -> tuple[Matrix, float, Stack, Stack, Stack, Stack]:
     """Return x_filt (n+1, d), the log-likelihood, P_filt and P_pred (n+1, d, d), and Dⁿ and Q_n (n+1, d, d).
 
-    Entry t of Dⁿ and of Q_n is the transition or the process covariance over the steps from round t − 1 to round t.
-    Index 0 of P_pred, Dⁿ and Q_n is filled with 0.
+    Entry t of Dⁿ is the transition over all steps from round t − 1 to round t. Entry t of Q_n is the
+    process covariance of these steps. Index 0 of P_pred, Dⁿ and Q_n is filled with 0.
     """
     n, k = y.shape
     d = D.shape[0]

@@ -11,8 +11,10 @@ from halfseen.models.identification.em import FittedModel
 from halfseen.models.identification.order import candidate_dimensions
 from halfseen.models.identification.selection import ITERATIONS, fit_from_scratch, level_start, run_em
 
-NOISY_STEPS = (0,)  # numbers of hidden coordinates of the candidates with a noisy start
-SLOW_STEPS = (2,)  # numbers of hidden coordinates of the candidates with a slow start
+# For each number in NOISY_STEPS there is a candidate with a noisy start and this many hidden coordinates. SLOW_STEPS is
+# the same for candidates with a slow start (see `CandidateModels`).
+NOISY_STEPS = (0,)
+SLOW_STEPS = (2,)
 # Once the history has LONG_HISTORY rounds, EM does only FEW_ITERATIONS iterations for each candidate except the chosen
 # one, starting from its last model. For the level, EM does FEW_ITERATIONS iterations from its last model at any length
 # of the history, or half as many if the level is not in use.
@@ -50,7 +52,7 @@ class CandidateModels(Stateful):
         self.level = len(self.dimensions) - 1
         self.max_dimension = max(self.dimensions)
         shape = (count, len(self.dimensions))
-        # The matrices of all candidates, one after the other.
+        # Arrays store the matrices of all candidates one after the other. The slices say where each matrix is.
         ends = np.cumsum([d * d for d in self.dimensions]).tolist()
         self._places = [slice(end - d * d, end) for end, d in zip(ends, self.dimensions, strict=True)]
         self.candidate_transition = np.zeros((count, ends[-1]))
@@ -78,10 +80,11 @@ class CandidateModels(Stateful):
         self.candidate_fitted[row], self.chosen_candidate[row], self.times_confirmed[row] = False, -1, 0
 
     def choose(self, row: int, candidate: int, *, as_before: bool, in_use: bool) -> None:
-        """Store the chosen candidate. `as_before` is true if the rest of the result has not changed.
+        """Store the chosen candidate, and count how often in a row the result was the same.
 
-        If the candidate is not `in_use`, because y itself or the level is the context, another candidate also counts as
-        the same result.
+        `as_before` is true if the kind of context (a candidate, the level or y itself) has not changed. If the
+        candidate is not `in_use`, because y itself or the level is the context, another candidate also counts as the
+        same result.
         """
         same = as_before and (candidate == self.chosen_candidate[row] or not in_use)
         self.times_confirmed[row] = self.times_confirmed[row] + 1 if same else 0

@@ -56,7 +56,7 @@ ORIGIN_ROUNDS = 10  # the mean observation of this many first rounds is called t
 SURPRISE_ROUNDS = 40  # rounds over which `surprise` is averaged
 # If an identification happens n rounds after `regime_start`, the next is due GROWTH·n rounds after `regime_start`, or
 # LATE_GROWTH·n if n is at least LATE, but not earlier than MIN_STEP rounds after this one. Once the history has as many
-# rounds as a fit may use, the next is due after half as many rounds.
+# rounds as a fit may use, the next is due half that many rounds later.
 GROWTH, LATE_GROWTH, LATE, MIN_STEP = 1.3, 1.5, 1000, 10
 ARM_FIT_GROWTH = 1.25  # the factor by which the number of rewards grows from one fit of the arms to the next
 # A change is detected if `surprise` exceeds CHANGE_THRESHOLD and at least CHANGE_MIN_ROUNDS rounds are stored.
@@ -65,7 +65,7 @@ ROUNDS_AFTER_CHANGE = 10  # a change is assumed to have happened this many round
 # An entry is left out of all fits if it differs from both neighbours in time, in the same direction, by more than SPIKE
 # standard deviations of the changes between neighbours.
 SPIKE = 20.0
-RECENT_CHANGE = 500  # rounds for which `health` mentions a change
+RECENT_CHANGE = 500  # `health` mentions a change for this many rounds
 
 _REGIME_ARRAYS = (
     "regime_start",
@@ -438,8 +438,8 @@ class Adaptive(Estimator):
     ) -> None:
         """Also fit the arms under the other origin.
 
-        If 0 is not in use, the other origin is 0. If 0 is in use, the other origin is the better of the two that are
-        not 0.
+        If 0 is not in use, the other origin is 0. If 0 is in use, the other origin is the centre or the start of the
+        stream, as `origin_at_start` says.
         """
         learner, k = self._learner, self._streams.observed
         through_zero, origins = not learner.through_zero[row], self._origins(row, ys)
@@ -555,7 +555,7 @@ class Adaptive(Estimator):
         self.history.features[row, window, : d + 1] = found.features
         self._learner.use_fit(row, d, arm_fit, through_zero=found.through_zero)
         self._replay_rewards(row, found, window, y)
-        # The decision of the last round is made on the belief after the replay. But if the last round already has a
+        # The decision of the last round is based on the belief after the replay. But if the last round already has a
         # reward, the arms were fitted to the features of that round, so these features are kept.
         if np.isnan(self.history.rewards[row, window.stop - 1]):
             self.history.features[row, window.stop - 1] = self._features(np.array([row]))[0]
@@ -711,7 +711,8 @@ def without_spikes(ys: Floats) -> Floats:
 
     A spike is an entry far above, or far below, both the entry before and the entry after it.
 
-    The spikes of a feature are kept if there are many, because they are then not errors, or if it has few values.
+    The spikes of a feature are kept if the feature has few values. They are also kept if there are many of them,
+    because they are then not errors.
     """
     kept = ys
     for i, column in enumerate(ys.T):

@@ -12,8 +12,8 @@ from halfseen.components import IntegerBounds, Mask, State, Stateful, StreamBatc
 from halfseen.errors import invalid
 from halfseen.kernels.random import Ints
 
-# Marks of stored rounds. MISSING: a round of a gap. BREAK: one entry for all rounds of a gap that is too long to be
-# part of a series.
+# Marks of stored rounds. MISSING: a round of a gap. BREAK: an entry that stands for all rounds of a gap, if the gap is
+# too long to be part of a series.
 MISSING, BREAK = 1, 2
 MIN_ENTRIES = 10  # more rounds or rewards than this are needed to call a series constant
 INITIAL_CAPACITY = 64  # rounds

@@ -98,7 +98,7 @@ def fit(
         Stop when a round of up to 100 iterations increases the log-likelihood by less than this number per observation.
     progress : callable, optional
         Called as progress(iteration, log_likelihood) after each iteration. With several starts, the first calls come
-        when it is known which one is continued.
+        when the start that is continued has been selected.
 
     Returns
     -------
@@ -301,8 +301,8 @@ def _best(ascents: list[_Ascent], limit: int, report: Report) -> _Ascent:
 class _Ascent:
     """A sequence of models of increasing log-likelihood, by EM and then by rounds of L-BFGS.
 
-    The first round of L-BFGS comes after up to EM_ITERATIONS iterations of EM, and every later round after one. If a
-    round of L-BFGS finds no better model, up to EM_ITERATIONS iterations of EM come before the next round.
+    Up to EM_ITERATIONS iterations of EM come before the first round of L-BFGS, and a single one before every later
+    round. If a round of L-BFGS finds no better model, up to EM_ITERATIONS iterations come before the next round.
     """
 
     def __init__(
@@ -364,7 +364,7 @@ class _Ascent:
 
     def _run_lbfgs(self, limit: int, report: Report) -> None:
         def on_iterate(log_likelihood: float) -> None:
-            self.trace.append(max(log_likelihood, self.trace[-1]))  # those of L-BFGS and EM may differ by rounding
+            self.trace.append(max(log_likelihood, self.trace[-1]))  # L-BFGS and EM differ by rounding errors
             report(self.iterations, self.trace[-1])
 
         with contextlib.suppress(np.linalg.LinAlgError):

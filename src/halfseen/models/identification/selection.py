@@ -48,7 +48,10 @@ class RewardEvidence(Protocol):
         """Return log p(rewards | features). If `through_zero`, expected rewards are 0 at the origin."""
 
     def leave_one_out_error(self, features: Array, query: Array, *, through_zero: bool = False) -> float:
-        """Return the mean squared error if each reward is predicted on `query` by a fit of the others on `features`."""
+        """Return the mean squared error of predicting each reward from all other rewards.
+
+        The arms are fitted to `features` (n, p), and rewards are predicted from `query` (n, p).
+        """
 
 
 class Origins(NamedTuple):
@@ -204,7 +207,8 @@ def select_model(
     """Select one of the fits, the level or y itself as the context. Return None if there is no fit.
 
     AICc and rewards select one of the fits. The rewards alone then select between this fit, the level and y itself. The
-    evidence of the rewards is the higher of the values under two origins: 0, and the preferred one of the other two.
+    evidence of the rewards is the higher of the values under two origins: 0, and the mean of the first rounds or of the
+    history, as `origins.at_start` says.
     """
     k, entries = y.shape[1], int(np.isfinite(y).sum())
     scores = {i: aicc(fit.log_likelihood, len(fit.model.D), k, entries) for i, fit in fits.items()}
@@ -257,7 +261,7 @@ def _zero_evidence(contexts: Array, origins: Origins, rewards: RewardEvidence) -
 
 
 def prefer_zero(contexts: Array, origins: Origins, rewards: RewardEvidence) -> bool:
-    """Return whether the rewards prefer 0 to the other origin, for contexts (n, d)."""
+    """Return whether the rewards prefer the origin 0 to the origin of `origins.shift()`, for contexts (n, d)."""
     zero = _zero_evidence(contexts, origins, rewards)
     return zero > -np.inf and zero + ZERO_MARGIN > rewards.evidence(_features(contexts, origins.shift()))
 
