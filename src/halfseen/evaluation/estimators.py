@@ -229,9 +229,9 @@ def _hac_estimate(value: float, series: Floats, size: float) -> Estimate:
 def _degrees_of_freedom(series: Floats, error: float, size: float) -> float:
     """Return the degrees of freedom of a HAC standard error.
 
-    The standard error is itself estimated. Let n_e be the number of independent rounds with the same standard error.
-    For an autoregression of order 1, the HAC standard error is as uncertain as the standard error of n_e/2 independent
-    numbers. So there are at most n_e/2 degrees of freedom.
+    The standard error is itself estimated. Let n_e be the number of independent rounds whose mean would have the same
+    standard error. For an autoregression of order 1, the HAC standard error is as uncertain as the standard error of
+    n_e/2 independent numbers. So there are at most n_e/2 degrees of freedom.
     """
     return min(size - 1.0, max(_FEWEST[1], 0.5 * independent_rounds(series, error)))
 
@@ -330,9 +330,9 @@ def best_threshold(
 ) -> float:
     """Return the threshold with the smallest estimate of the mean squared error.
 
-    The mean squared error is estimated as variance plus squared bias. The variance is the sample
-    variance of the series whose mean is the estimate, divided by the number of rounds. The bias is the difference from
-    the doubly robust estimate with all weights (Su et al. 2020, section 5).
+    The mean squared error is estimated as variance plus squared bias. The variance is the sample variance of the series
+    whose mean is the estimate, divided by the number of rounds. The bias is the difference from the doubly robust
+    estimate with all weights (Su et al. 2020, section 5).
     """
     whole, best, least = robust(weights), np.inf, np.inf
     unit = power_of_two(whole.series)  # squares of large rewards would overflow

@@ -539,8 +539,8 @@ def _arms_in_order(
     """Return the arms in order: the given `arms`, the numbers from 0 on, or names.
 
     Names are in alphabetical order unless there are both `propensity` and lists of propensities. Then the lists
-    determine the order: the index of an arm is the only position at which the list contains `propensity` in every row
-    in which the arm was played.
+    determine the order: the index of an arm is the only position at which the list has the value of `propensity` in
+    every row in which the arm was played.
     """
     if arms is not None:
         given = _arm_names(arms)
