@@ -160,8 +160,8 @@ def sensor_tail_test(innovations: Floats, observations: Floats) -> TailTest | No
 class RewardKind(NamedTuple):
     distinct: int  # number of distinct values
     most_frequent: float
-    share: float  # of the most frequent value
-    share_of_highest: float  # of the highest value
+    share: float  # share of the rewards that are equal to `most_frequent`
+    share_of_highest: float  # share of the rewards that are equal to `highest`
     lowest: float
     highest: float
 

@@ -251,7 +251,7 @@ def largest_gain(observed: ObservedRewards, known: Floats, added: Floats) -> flo
     dof, other_dof = gained / per_round, free / per_round
     statistic = max(explained, 0.0) / gained / (left / free)
     not_explained = (explained + left) / total
-    low, high = 0.0, 0.01  # bounds of the share, relative to the variance that `known` leaves unexplained
+    low, high = 0.0, 0.01  # bounds of the gain, as a share of the variance that `known` leaves unexplained
     while not _excluded(high, statistic, dof, other_dof):
         if high == 0.99:
             return min(1.0, not_explained)

@@ -33,7 +33,8 @@ MEMORY_LOOK, MEMORY_BAD = 0.02, 0.10  # share of the variance of innovations tha
 BLOCK_LOOK, BLOCK_BAD = 1.5, 3.0  # mean square of innovations in the worst block, relative to the median
 TREND_LOOK = 2.0  # change over all rounds, divided by the standard deviation around the trend
 TAILS_LOOK = 0.002  # share of outliers, which is 0.00006 for normal values
-# Of the spectral radius minus 1: "look" above RADIUS_ROOM / rounds, "bad" if it is also above RADIUS_BAD.
+# If the spectral radius minus 1 is above RADIUS_ROOM / rounds, the verdict is "look", or "bad" if it is also above
+# RADIUS_BAD.
 RADIUS_ROOM, RADIUS_BAD = 3.0, 0.02
 OBSERVABLE = 0.10  # the history should explain at least this share of the hidden variance, on average
 COVERAGE_ROOM, COVERAGE_BAD = 0.03, 0.10  # deviation of the coverage of an interval from its level

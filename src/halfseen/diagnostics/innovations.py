@@ -189,9 +189,10 @@ class NisByBlock(NamedTuple):
 def nis_by_block(white: Floats) -> NisByBlock:
     """Compute the NIS of at most 30 blocks of about equal length, with at least 20 rounds each.
 
-    Blocks without an observed entry are left out. If the model is correct, a ratio exceeds its `limit` with probability
-    SIGNIFICANCE. If the model is wrong at all times, ratios differ more. So log(limit) is at least BLOCK_SPREADS
-    times the standard deviation of the log ratios, which is estimated from their median absolute deviation.
+    Blocks without an observed entry are left out. A ratio is unusual if it is more than `limit` times the median ratio.
+    If the model is correct, the probability that any ratio is unusual is about SIGNIFICANCE. If the model is wrong at
+    all times, ratios differ more. So log(limit) is at least BLOCK_SPREADS times the standard deviation of the log
+    ratios, which is estimated from their median absolute deviation.
     """
     low_quartile, high_quartile = np.nanquantile(white, [0.25, 0.75])
     farthest = OUTLIER * (high_quartile - low_quartile) / IQR_OF_NORMAL

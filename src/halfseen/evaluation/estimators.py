@@ -34,7 +34,7 @@ FEW_PLAYS = 10  # a policy that may play an arm with fewer plays in the log cann
 INDEPENDENT = 20  # least number of independent rounds for a reliable interval
 UNCOVERED = 0.001  # a note is added if a larger share of a policy's choices had propensity 0 in the log
 _MOST_ERRORS = 4.0  # a note is added if the mean weight differs from 1 by more than this many standard errors
-_NEGLIGIBLE_ERROR = 1e-3  # allowed in addition to these standard errors, because files round propensities
+_NEGLIGIBLE_ERROR = 1e-3  # allowed in addition to _MOST_ERRORS standard errors, because files round propensities
 _FEWEST = 3, 2.0  # least number of rounds and least effective sample size for any interval
 
 Estimates = dict[str, Estimate]  # one estimate for each name in ESTIMATORS
@@ -125,7 +125,10 @@ class RunningEstimate(NamedTuple):
 
 
 class _Terms(NamedTuple):
-    """An estimate, and a series whose mean differs from it only by a constant and by terms of higher order."""
+    """An estimate, and a series for its standard error.
+
+    The mean of the series has, to first order, the same random error as the estimate. It may differ by a constant.
+    """
 
     value: float
     series: Floats  # (m,)
@@ -226,9 +229,9 @@ def _hac_estimate(value: float, series: Floats, size: float) -> Estimate:
 def _degrees_of_freedom(series: Floats, error: float, size: float) -> float:
     """Return the degrees of freedom of a HAC standard error.
 
-    The standard error is itself estimated. Let n_e be the number of independent rounds with the same standard error.
-    For an autoregression of order 1, the HAC standard error is as uncertain as the standard error of n_e/2 independent
-    numbers. So there are at most n_e/2 degrees of freedom.
+    The standard error is itself estimated. Let n_e be the number of independent rounds whose mean would have the same
+    standard error. For an autoregression of order 1, the HAC standard error is as uncertain as the standard error of
+    n_e/2 independent numbers. So there are at most n_e/2 degrees of freedom.
     """
     return min(size - 1.0, max(_FEWEST[1], 0.5 * independent_rounds(series, error)))
 
@@ -242,7 +245,10 @@ def independent_rounds(series: Floats, error: float) -> float:
 def running_values(
     rounds: RewardedRounds, probabilities: Floats, final: PolicyValue, ends: Ints
 ) -> dict[str, RunningEstimate]:
-    """Return the estimates from the first e rounds for each e in `ends` (points,). `final` has those of all rounds."""
+    """Return the estimates from the first e rounds for each e in `ends` (points,).
+
+    `final` has the estimates from all rounds.
+    """
     weights, ones = final.weights, np.ones(len(rounds))
     ratios = {
         "dr": (_robust_series(rounds, probabilities, rounds.predicted, weights), ones),
@@ -302,7 +308,8 @@ def _terms(
     terms = {"dr": robust(weights), "snips": _Terms(ratio, linear), "ips": _Terms(float(weighted.mean()), weighted)}
     if rounds.model is None:
         return terms, {}
-    # The direct method has the errors of the regression. Its interval includes only the random ones.
+    # The predictions of the regression have systematic and random errors. The interval of the direct method includes
+    # only the random errors.
     direct = float((probabilities * rounds.predicted).sum(axis=1).mean())
     terms["dm"] = _Terms(direct, robust(rounds.model.direct_weights(probabilities)).series)
     terms["mrdr"] = robust(weights, robust_predicted)
@@ -323,8 +330,9 @@ def best_threshold(
 ) -> float:
     """Return the threshold with the smallest estimate of the mean squared error.
 
-    The mean squared error is estimated as variance plus squared bias. The variance is that of the terms divided by
-    their number. The bias is the difference to the doubly robust estimate with all weights (Su et al. 2020, section 5).
+    The mean squared error is estimated as variance plus squared bias. The variance is the sample variance of the series
+    whose mean is the estimate, divided by the number of rounds. The bias is the difference from the doubly robust
+    estimate with all weights (Su et al. 2020, section 5).
     """
     whole, best, least = robust(weights), np.inf, np.inf
     unit = power_of_two(whole.series)  # squares of large rewards would overflow
@@ -371,7 +379,7 @@ def _notes(
     *,
     unstable: bool,
 ) -> list[str]:
-    """Return one sentence for each reason not to trust the intervals. `series` has the terms of "dr"."""
+    """Return one sentence for each reason not to trust the intervals. The mean of `series` is the "dr" estimate."""
     notes, size = [], effective_size(weights)
     if unstable:
         notes.append("the choice of arms changed over time, so the estimated propensities are wrong")

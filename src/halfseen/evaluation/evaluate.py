@@ -340,7 +340,7 @@ def evaluate(
     scale : bool, optional
         Whether agents receive scaled columns, an intercept and scaled rewards, as in an experiment on a table
         (`halfseen.worlds.recorded`). `adaptive` scales columns itself. The default is True for a table, and False for
-        an exported journal, because agents of the service receive what is sent.
+        an exported journal, because the service passes observations and rewards to agents unscaled.
     seed : int, optional
         The seed of agents and of the bootstrap.
     progress : callable, optional
@@ -470,14 +470,14 @@ def _estimator_names(given: Any) -> tuple[str, ...]:
 
 
 def _told(policy: Resolved, family: str) -> Resolved:
-    """Return an agent with the option `reward_family`, unless that is set, and other policies unchanged."""
+    """Return `policy`. If it is an agent with an option `reward_family` that is not set, set it to `family`."""
     if not isinstance(policy, AgentSpec) or FAMILY_OPTION not in policy.entry.options:
         return policy
     return AgentSpec(policy.entry, {FAMILY_OPTION: family} | dict(policy.options), policy.label)
 
 
 def _lifts(log: Log) -> tuple[Lift, ...]:
-    """Return the lift over control and over holdback, if the log has rewards of both branches that are compared."""
+    """Return the lift of the chooser over control and over holdback, each only if both branches have rewards."""
     if log.branches is None:
         return ()
     moments = [RewardMoments.of(log.rewards[(log.branches == branch) & log.rewarded]) for branch in range(4)]

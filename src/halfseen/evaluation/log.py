@@ -20,7 +20,7 @@ from halfseen.worlds.preparation import Steps
 
 ROUNDING = 1e-6  # allowed error of probabilities
 LEAST_PROPENSITY = 1e-100  # smallest allowed propensity of an arm played; the square of its weight is finite
-ESTIMATED = ("all", "others")  # propensities of a journal that were not logged: all, or all but that of the arm played
+ESTIMATED = ("all", "others")  # which propensities of a journal are estimates: all, or all but that of the arm played
 _EMPTY = (type(None), float, int)
 
 
@@ -62,7 +62,7 @@ class Log:
     rewards: Floats  # (n,), NaN if there is no reward
     defaults: int  # number of rewards that are the default reward of the stream
     steps: tuple[LogStep, ...]  # decisions, rewards and changes of arms, in order of time
-    branches: Ints | None = None  # (n,) index in BRANCHES, −1 if unknown, or if a share was changed later
+    branches: Ints | None = None  # (n,) index in BRANCHES, −1 if unknown or before a change of the shares of branches
     notes: tuple[str, ...] = ()  # remarks about columns that had to be encoded, and about times
     times: Floats | None = None  # (n,) in seconds, None if they were not logged
     perhaps_times: tuple[str, ...] = ()  # columns that could be the time, if `times` is None
@@ -199,7 +199,7 @@ class LogBuilder:
     ) -> int:
         """Add a decision and return its row. `propensity` is None if no propensity was logged.
 
-        `estimated`, one of ESTIMATED or None, says which of the propensities were not logged. These are not used.
+        `estimated`, one of ESTIMATED or None, says which of the propensities are estimates. Estimates are not used.
         """
         entries = self._check_observation(where, observation)
         played = self.index(where, arm)

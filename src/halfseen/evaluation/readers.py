@@ -39,7 +39,7 @@ RESERVED = {
     "arm", "reward", "propensity", _TIME, "propensities", "reward_time", "available", "stream", "how", "folded",
     "branch",
 }  # fmt: skip
-_MOST_LISTED = 10  # names of columns in a message
+_MOST_LISTED = 10  # a message lists at most this many names of columns
 _HOW = ("given", "default", "late")  # values of the field `how` of a reward in a journal
 _LISTS = {"propensities": "a list such as [0.2, 0.8]", "available": "a list of arms"}  # what error messages ask for
 _IGNORED = ("retired", "model_accepted", "expired")  # events without a meaning for the evaluation
@@ -536,11 +536,11 @@ def _arms_in_order(
     propensities: Sequence[Any] | None,
     arms: Any,
 ) -> list[Arm]:
-    """Return the arms in order: the given `arms`, numbers in ascending order, or names.
+    """Return the arms in order: the given `arms`, the numbers from 0 on, or names.
 
-    Names are in the order of the lists of propensities if there are such lists, otherwise in alphabetical order. The
-    index of an arm is the only position at which the lists agree with `propensity` in all rows in which the arm was
-    played.
+    Names are in alphabetical order unless there are both `propensity` and lists of propensities. Then the lists
+    determine the order: the index of an arm is the only position at which the list has the value of `propensity` in
+    every row in which the arm was played.
     """
     if arms is not None:
         given = _arm_names(arms)

@@ -18,7 +18,7 @@ class _Fit(NamedTuple):
 
     rows: Ints  # the block
     others: Ints  # the rounds of the other blocks
-    mean: float  # their mean reward
+    mean: float  # the mean reward in the rounds `others`
     precision: Floats  # (K, k + 1, k + 1)
     target: Floats  # (K, k + 1)
 

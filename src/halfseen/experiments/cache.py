@@ -1,4 +1,4 @@
-"""Saves finished slices, so that an interrupted run can continue with any number of workers.
+"""Saves finished slices (`plan.Slice`), so that an interrupted run can continue with any number of workers.
 
 The key of a slice is everything that its results depend on, except the seeds: the agents, the world, the number of
 rounds, the versions of Python and the packages, and the source code.
@@ -189,7 +189,7 @@ def reachable(start: str) -> dict[str, Path]:
 def _file_of(name: str) -> Path | None:
     """Return the file of a module of this package, or None.
 
-    The result for the package itself is None too, because its `__init__.py` only re-exports names.
+    For the package itself the result is also None, because its `__init__.py` only re-exports names.
     """
     first, *rest = name.split(".")
     if first != _PACKAGE.name or not rest:

@@ -33,7 +33,7 @@ from halfseen.worlds.world import World
 NOISE = (1e-4, 1e-3, 0.01, 0.1, 1.0)  # ε
 SENSOR_NOISE = (0.0, 0.01, 0.1, 1.0)  # s
 MAP_SEEDS, QUICK_MAP_SEEDS = 10, 3
-LONGER = 6  # a long map has this many times as many rounds
+LONGER = 6  # a long map has this many times as many rounds as the first map
 REFERENCES, SUBJECTS = ("oracle-ts", "kf-ts", "ts-pco"), ("emkf-ts", "emkf-ucb")
 
 
@@ -92,7 +92,7 @@ class MapPlan:
 
 
 def long_plan(before: ClaimMap, rounds: int) -> MapPlan:
-    """Return a plan with another number of rounds that repeats, for each start, the cells in which a claim holds."""
+    """Return a plan that repeats, for each start, the cells in which a claim held `before`, with `rounds` rounds."""
     repeated: list[tuple[Cell, ...]] = []
     for start, cells in zip(STARTS, before.plan.cells, strict=True):
         panels = [panel for panel in before.panels() if panel.start in (None, start)]

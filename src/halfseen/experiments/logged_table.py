@@ -18,7 +18,7 @@ from halfseen.worlds.columns import Columns, are_texts, read_columns
 from halfseen.worlds.preparation import infer_steps
 
 ROLES = ("arm", "reward", "propensity", "time")
-_MOST_GAPS = 2  # integers from 0 to at most this many times their count are taken as numbers of arms
+_MOST_GAPS = 2  # integers from 0 on are taken as indices of arms if the largest is at most _MOST_GAPS times their count
 _LEAST_ROWS = 20  # shorter columns are never taken for row numbers or keys
 _KEYS = ("id", "key")  # names, in lower case, of columns that may only identify the row
 
@@ -71,7 +71,8 @@ def read_table(
         cells[time] = np.asarray(columns.as_given(time))[kept]
     observations = {f"observation {number}": values[kept] for number, values in enumerate(features.values())}
     unread: dict[str, Any] = {}
-    # `read_log` refuses equal rows of the same time. Without these columns, different rows could seem to be equal.
+    # `read_log` refuses equal rows of the same time. Rows that differ only in columns that it does not read would seem
+    # to be equal, so these columns are added.
     if seconds is not None and len(np.unique(seconds)) < len(seconds):
         names = [name for name in columns.names if name not in reserved]
         unread = {f"unread {name}": [columns.as_given(name)[row] for row in kept] for name in names}
@@ -99,7 +100,10 @@ def read_table(
 
 
 def _numbered(cells: dict[str, Any]) -> list[Arm] | None:
-    """Return the arms if they are integers such as article numbers. Return None for other arms, such as 0, 1, 2."""
+    """Return the arms if they are integers such as article numbers.
+
+    Return None for indices such as 0, 1, 2, and for all other arms.
+    """
     if "propensities" in cells:
         return None
     found = {cell for cell in cells["arm"].tolist() if isinstance(cell, int | float) and float(cell).is_integer()}
@@ -114,7 +118,7 @@ def _renamed(columns: Columns, roles: dict[str, str]) -> Columns:
     The column of times keeps its name. If such a column was given, another column with the name "time" is left out.
     """
     for given in roles.values():
-        columns.as_given(given)  # raises if there is none
+        columns.as_given(given)  # raises if there is no such column
     names = {given: given if role == "time" else role for role, given in roles.items()}
     taken = set(roles)
     return Columns(

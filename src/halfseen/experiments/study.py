@@ -56,7 +56,7 @@ QUESTIONS = (
 )
 _EACH_ARM_UP_TO = 12
 _MOST_SENSORS = 5  # the text shows the worth of at most this number of sensors
-# Terms with their explanations. A term is explained if an answer or the table contains the text.
+# The term, a text, and the explanation of the term. A term is explained if an answer or the table contains the text.
 _TERMS = (
     ("filtering", "filter", "estimating the context from all observations so far, not from the current one alone"),
     (
@@ -105,7 +105,7 @@ class NextDecision:
     expected : dict of str to float
         The expected reward of every arm, empty if the policy has no expectations.
     is_open : bool
-        Whether the policy decides on the observation of a last row without an arm. Otherwise it decides on the
+        Whether the log ends with a row without an arm, whose observation the policy uses. Otherwise the policy uses the
         observation of the last decision.
     """
 
@@ -121,7 +121,7 @@ class _Best(NamedTuple):
 
     policy: str | None  # None if no estimate is reliable
     sentence: str
-    is_better: bool  # whether it is clearly better than what was logged
+    is_better: bool  # whether the policy is clearly better than the logged policy
 
 
 class _Replay(NamedTuple):

@@ -147,7 +147,8 @@ def stream_ticks(log: Log, microseconds: Ints) -> StreamTicks | None:
 def full_propensities(log: Log) -> Floats:
     """Return the propensities (n, K) of all arms.
 
-    If only those of the arms played were logged, the rest is divided equally among the other arms that could be played.
+    If only those of the arms played were logged, the remaining probability is divided equally among the other arms
+    that could be played.
     """
     if log.propensities is not None:
         return log.propensities

@@ -111,7 +111,7 @@ def _default_decimals(value: float) -> int:
 
 
 def common_decimals(values: Iterable[float]) -> int:
-    """Return the number of decimals for a column with which its largest value has four digits."""
+    """Return the number of decimals of a column, chosen such that its largest value is shown with four digits."""
     largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
     return 0 if largest == 0 else max(0, 3 - math.floor(math.log10(largest)))
 
@@ -582,8 +582,8 @@ def policy_table(policies: Mapping[str, Summary], estimators: Sequence[str]) -> 
 def _policy_decimals(estimates: Sequence[Mapping[str, float]]) -> int:
     """Return the number of decimals for estimates.
 
-    They show at least two digits of the median half-width of the intervals, and at least one digit of the smallest
-    half-width. Without intervals, they show at least two digits of the largest value.
+    With these decimals, at least two digits of the median half-width of the intervals are shown, and at least one digit
+    of the smallest half-width. Without intervals, at least two digits of the largest value are shown.
     """
     halves = [half for e in estimates if (half := (e["high"] - e["low"]) / 2) > 1e-9 * abs(e["value"])]
     sizes = halves or [max((abs(e["value"]) for e in estimates if e["value"]), default=1.0)]

@@ -15,7 +15,7 @@ from halfseen.worlds.linear_gaussian import LinearGaussianEpisodes, RandomWorld,
 from halfseen.worlds.quantised import Quantised, quantise
 from halfseen.worlds.world import DrawnRounds, Episodes, World
 
-_NODES = 101  # of the quadrature over the linear predictor
+_NODES = 101  # number of nodes of the quadrature over the linear predictor
 
 
 @dataclass(frozen=True)

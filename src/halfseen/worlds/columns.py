@@ -19,7 +19,7 @@ from halfseen.validation import is_missing, narwhals_frame
 
 FILE_ENDINGS = (".csv", ".csv.gz", ".parquet", ".pq")
 MOST_CATEGORIES = 50  # largest number of different texts in a column that is encoded
-MOSTLY_DATES = 0.9  # if this share of the texts of a column are dates, other texts are mistakes
+MOSTLY_DATES = 0.9  # if at least this share of the texts of a column are dates, its other texts count as mistakes
 _SECONDS_PER_DAY = 86_400.0
 _EXPECTED = "a CSV or Parquet file, a dictionary of columns, a DataFrame, an Arrow table or a structured array"
 

@@ -15,7 +15,7 @@ from halfseen.kernels.random import Floats, Keys, Purpose, checked_keys, normal_
 from halfseen.validation import LIMIT, at_least, positive, real_numbers
 from halfseen.worlds.world import Episodes, Rounds, World
 
-_COMPARED = 5  # rounds that are drawn twice when the world begins
+_COMPARED = 5  # number of first rounds that are generated twice, to check that the same seed gives the same rounds
 _YIELDED = "observation, expected_rewards and, optionally, the context"
 
 
@@ -91,7 +91,7 @@ class GeneratedWorld(World):
             where = f"world '{self.name}', seed {seed}, round {t}"
             pair = next_round(where, first), next_round(where, second)
             if pair == (None, None):
-                return  # the generator ends, which matters only if more rounds are played
+                return  # both generators end here; only playing more rounds is an error
             once, twice = (self.read(where, given) for given in pair)
             if not all(np.array_equal(*both, equal_nan=True) for both in zip(once, twice, strict=True)):
                 expected = "the same round whenever the seed is the same (draws must depend on the seed alone)"

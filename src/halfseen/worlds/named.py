@@ -206,8 +206,8 @@ def named(name: str, *, costs: ArrayLike | None = None, **options: Any) -> World
         One of `hs.worlds.NAMED` (simulated), `hs.worlds.RECORDED` (recorded data, which need the extra `data`), or a
         name given to `hs.worlds.register`.
     costs : array_like of shape (K,), optional
-        The cost of each arm in units of reward. Agents are given the costs with each decision, and regret counts reward
-        minus cost.
+        The cost of each arm in units of reward. Agents are given the costs with each decision, and regret is computed
+        from reward minus cost.
     **options
         Options of the world: `noise` and `sensor_noise` for "paper", `at` for "switch", `noise` and `common` for
         "blurred", `rate` for "clicks" and "counts", `world`, `share` and `told` for "gaps". All simulated worlds also

@@ -118,7 +118,7 @@ def time_order(columns: Columns, time: str, rows: Ints) -> TimeOrder:
 
 
 def infer_steps(seconds: Floats, time: str, *, dates: bool) -> tuple[Steps | None, str | None]:
-    """Return the steps between times in ascending order, and a sentence about gaps or about irregular times.
+    """Return the steps between the ascending times `seconds`, and a sentence about gaps or about irregular times.
 
     The step is the usual difference between neighbouring times: the median of those differences that are at most 1.5
     times the first decile. All differences are rounded to whole numbers of steps. Rows of the same time, whose order is

@@ -13,7 +13,7 @@ from halfseen.models.linear_gaussian import LinearGaussianModel
 from halfseen.statistics.k_means import k_means
 
 STATES, ROUNDS = 16, 2_000
-STARTS, STEPS = 3, 30  # starts of k-means, and steps from each
+STARTS, STEPS = 3, 30  # number of starts of k-means, and number of iterations from each start
 
 
 class Quantised(NamedTuple):

@@ -70,8 +70,9 @@ class RecordedWorld(World):
     """A world made of the scaled columns of a table. Make one with `recorded`.
 
     `contexts` (T, d) contains the observed columns, the intercept if there is one, and the hidden columns.
-    `observations` (T, k) and `rewards` (T, K) contain the observed columns and the reward of every arm. `elapsed` (T,)
-    contains the steps between each row and the row before it. It is None if there are no gaps between rows.
+    `observations` (T, k) contains the observed columns and the intercept, and `rewards` (T, K) the reward of every arm.
+    `elapsed` (T,) contains the steps between each row and the row before it. It is None if there are no gaps between
+    rows.
     """
 
     recorded = True
@@ -209,7 +210,7 @@ def recorded(
     scale_on : float, optional
         The share of the rows at the start of the table that is used only for scaling. Every column of the context is
         centred and divided by its standard deviation in these rows. Agents receive rewards divided by their standard
-        deviation in these rows.
+        deviation around the mean of their arm in these rows.
     source, about, caveat : str, optional
         Texts for reports: the source of the data, a description and a limitation.
     intercept : bool, optional

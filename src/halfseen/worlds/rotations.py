@@ -49,7 +49,7 @@ class _RotationWorld(World):
 
     @abstractmethod
     def _model(self, key: Keys) -> LinearGaussianModel:
-        """Return the model of one stream, which is drawn with its key (1, 2)."""
+        """Draw and return the model of one stream. `key` (1, 2) is the key of the stream."""
 
     @property
     @abstractmethod

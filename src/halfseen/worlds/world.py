@@ -130,7 +130,7 @@ class World(ABC):
     reward_unit: float = 1.0  # agents receive rewards divided by this; results are in the original units
     reward_family: str = "gaussian"  # given to agents that have an option `reward_family`
     recorded: bool = False  # whether rewards are recorded; then results show rewards, as regret would be mostly noise
-    costs: tuple[float, ...] | None = None  # of the arms, in units of reward; regret then counts reward minus cost
+    costs: tuple[float, ...] | None = None  # of the arms, in units of reward; regret then uses reward minus cost
     is_own: bool = False  # whether the world is not part of the package
     known_facts: tuple[str, ...] | None = None  # the keys of `Episodes.facts`, None if they are not known in advance
 
