@@ -1,9 +1,10 @@
 """EM for the linear-Gaussian model: microseconds per time step and iteration.
 
 Flops are counted per step and iteration, with covariances that have converged. They include the flops of the filter
-with its likelihood, of the smoother x + J(x' − x⁻), where x⁻ = Dx comes from the filter, and of the sums of x'x'ᵀ (one
-triangle) and x'xᵀ. The sum of xxᵀ needs no flops of its own, because it differs from the sum of x'x'ᵀ only in its first
-and last terms. The M-step, and the first rounds before the covariances have converged, are not counted.
+with its likelihood, of the smoother x + J(x' − x⁻), and of the sums of x'x'ᵀ (one triangle) and x'xᵀ. Here x' is the
+smoothed mean of the next step, and x⁻ = Dx comes from the filter. The sum of xxᵀ needs no flops of its own, because it
+differs from the sum of x'x'ᵀ only in its first and last terms. The M-step, and the first rounds before the covariances
+have converged, are not counted.
 """
 
 from __future__ import annotations

@@ -219,7 +219,8 @@ class Case:
 
 SENSORS = "unchanging sensors"
 MUCH = {"use of the hidden block": ("fine", "the hidden block helps")}
-# A trend that the model does not contain changes the size, mean and autocorrelation of prediction errors.
+# Findings that a trend outside the model may affect, because it changes the size, mean and autocorrelation of
+# prediction errors.
 OF_A_TREND = frozenset(
     ["size of surprises", "worst stretch of surprises", "bias of surprises", "memory of surprises", "spectral radius"]
 )

@@ -143,7 +143,7 @@ def statsmodels_fit(y: Floats, start: hs.LinearGaussianModel) -> float:
 
 
 def pykalman_fit(y: Floats, start: hs.LinearGaussianModel) -> float:
-    """Run EM of pykalman. A missing observation is put first, because pykalman has no state before the first one."""
+    """Run EM of pykalman. A missing observation comes first, as pykalman has no state before the first observation."""
     from pykalman import KalmanFilter
 
     d, k = start.latent, start.observed

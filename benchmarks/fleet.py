@@ -76,7 +76,7 @@ class InALoop:
 
 
 class InNumpy:
-    """Thompson sampling for all streams with NumPy operations on whole arrays, which store full inverse matrices."""
+    """Thompson sampling for all streams with NumPy operations on whole arrays. Inverse matrices are stored in full."""
 
     def __init__(self, agent: str, streams: int) -> None:
         self.model = required_options(agent).get("model")
@@ -191,7 +191,7 @@ def rounds_of_agents(rounds: int = 60) -> Table:
 
 
 def bytes_of_covariances(streams: int = 2000, rounds: int = 30) -> Table:
-    """Return the bytes per stream of the covariances that streams of kf-ts share, with and without missing entries."""
+    """Return the bytes per stream of the covariances that `kf-ts` streams share, with and without missing features."""
     rows = []
     for share_missing in (0.0, 0.05):
         fleet = hs.Fleet("kf-ts", observed=OBSERVED, arms=ARMS, **required_options("kf-ts"))
@@ -229,7 +229,7 @@ def rounds_of_subsets(agent: str = "kf-ts") -> Table:
 
 
 def moving_streams(agent: str = "kf-ts", rounds: int = 100) -> Table:
-    """Return the milliseconds of each step: copy a stream out of a fleet, save, load and add it, and fold rounds."""
+    """Return the milliseconds to copy a stream out of a fleet, to save, load and add it, and to call `Agent.fold`."""
     source, target, rng = InFleet(agent, 10), InFleet(agent, 10).fleet, np.random.default_rng(0)
     for _ in range(rounds):
         source.round(rng.normal(size=(10, OBSERVED)), rng.normal(size=10))

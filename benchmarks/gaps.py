@@ -50,7 +50,7 @@ def compare(agent: str, world: str, rounds: int, seeds: Sequence[int]) -> dict[s
 
 
 def draw(path: Path) -> None:
-    """Draw what an agent knows about a hidden context: a sensor every minute, a decision every hour, an outage."""
+    """Draw an estimated hidden context, with a sensor value every minute, a decision every hour and an outage."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -81,7 +81,7 @@ def draw(path: Path) -> None:
             decided.append(t)
         else:
             agent.observe([y], elapsed=elapsed)
-        belief = tracker.step([y], elapsed=elapsed)  # the same filter as in the agent, with its covariance
+        belief = tracker.step([y], elapsed=elapsed)  # the filter of the agent, which here also returns covariances
         mean[t], std[t] = belief.mean[1], np.sqrt(belief.cov[1, 1])
     hours = np.arange(minutes) / 60
     figure, (above, below) = plt.subplots(2, 1, figsize=(6.4, 4.2), layout="constrained", sharex=True)

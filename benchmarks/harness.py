@@ -251,7 +251,7 @@ def machine_facts() -> dict[str, Any]:
 ENVIRONMENT = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"), "1"
 ) | {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "JAX_PLATFORMS": "cpu"}
-PROCESSORS = "HALFSEEN_BENCH_PROCESSORS"  # the processors that were available before the restart. Set by the restart.
+PROCESSORS = "HALFSEEN_BENCH_PROCESSORS"  # environment variable with the processors available before the restart
 
 
 def processors() -> set[int]:

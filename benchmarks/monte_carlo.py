@@ -298,7 +298,8 @@ def refitted(estimates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def jax_compiled(draws: Draws, start: LearntStart | None, *, held: bool) -> tuple[Callable[[], Any], Callable[[], Any]]:
     """Return two functions that play all rounds. The first uses the given draws, and the second uses JAX's own draws.
 
-    The first returns the arms (B, T), which are compared with those of other contenders. The second is timed.
+    The first returns the arms (B, T), which are compared with those of other contenders. The second is timed. With
+    `held`, the gain is held constant after HOLD_AFTER rounds.
     """
     import jax
     import jax.numpy as jnp

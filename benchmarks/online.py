@@ -26,7 +26,7 @@ from halfseen.worlds import named
 ROUNDS, COMPARED = 600, 150
 WARM, STEPS, INLINE = 1000, 300, 3000
 AMORTISED_ROUNDS = 10_000
-MANUAL_ROUNDS, HISTORY, BETWEEN = 6000, 1000, 500  # a short HISTORY, so that it is full early
+MANUAL_ROUNDS, HISTORY, BETWEEN = 6000, 1000, 500  # refits every BETWEEN rounds; a short HISTORY is full early
 
 
 def job(agent: str, quick: bool = False) -> Job:

@@ -3,7 +3,7 @@
     python -m benchmarks.other_draws --agent kf-ts --seeds 50
 
 The worlds, the noise and the agent are the same. So the result shows how much the ratio of two regrets varies by
-chance, up to the ratios on the worst and the best seed.
+chance. It includes the ratios on the worst and the best seed.
 """
 
 from __future__ import annotations

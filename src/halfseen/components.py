@@ -244,7 +244,7 @@ class Estimator(Stateful, ABC):
     def features_of(self, rows: Ints, rounds: Ints, features: Floats) -> Floats:
         """Return the features of past `rounds` (n,) under the current model.
 
-        `features` (n, p) are the features on which the decisions of these rounds were made.
+        `features` (n, p) are the features on which the decisions of these rounds were based.
         """
         return features
 
@@ -433,7 +433,7 @@ class Learner(Stateful, ABC):
         return np.ones((len(rows), self.arms))
 
     def log_determinants(self, rows: Ints) -> Floats | float:
-        """Return log |B_a| − log |λI| per arm, (n, K), where B_a is the posterior and λI the prior precision."""
+        """Return log |B_a| − log |λI| per arm, (n, K). B_a is the posterior precision, λI the prior precision."""
         return 0.0
 
     def arms_without_reward(self, row: int) -> Ints | None:
@@ -453,7 +453,7 @@ class Choices(NamedTuple):
 
     rounds: Ints  # (n,) rounds of the estimator, from 1
     arms: Ints  # (n,) the chosen arms
-    features: Floats  # (n, p) on which the arms were chosen
+    features: Floats  # (n, p) on which the choices were based
     means: Floats  # (n, K) predicted rewards, on the scale of `Learner.score`
     variances: Floats  # (n, K) of the predictions
     widths: Floats  # the result of `Chooser.widths`
@@ -477,7 +477,7 @@ class Chooser(ABC):
 
     weighs_noise: bool = False  # whether the chooser needs `Choices.noise_variances`
     weighs_reuse: bool = False  # whether the chooser needs `Choices.reuse`
-    # The distribution of the draws ζ_a if the chooser plays the arm with the highest score m_a + width_a·std_a·ζ_a.
+    # For choosers that play the arm with the highest score m_a + width_a·std_a·ζ_a: the distribution of the draws ζ_a.
     draw_distribution: int | None = None
     _constant: Floats = np.empty((0, 0))
 

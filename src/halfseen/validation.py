@@ -19,7 +19,7 @@ Ints = NDArray[np.int64]
 
 LIMIT = 1e100  # the largest absolute value allowed, so that sums of squares stay finite
 MAX_DIMENSIONS = 1_000  # of a model
-MAX_INTEGER = 2**53  # the largest integer option, so that products with small numbers fit into int64
+MAX_INTEGER = 2**53  # the largest value of integer options, so that products with small numbers fit into int64
 MAX_ELAPSED = 10**12  # steps between two rounds
 _FLOAT64, _ARRAY = np.dtype(np.float64), np.ndarray
 _NEVER_FRAMES = (np.ndarray, list, tuple, float, int)

@@ -100,6 +100,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         # If a head begins in the same slice in which a body ends, the counter does not include the start of the head.
+        # So the size of the head is computed if it may be above the limit.
         if self._head_bytes > MAX_HEAD_BYTES - _SLICE and self._head_size() > MAX_HEAD_BYTES:
             self._too_large = True
             return

@@ -30,9 +30,9 @@ _MAX_MICROSECONDS = 2**62  # the sum of this and the current time still fits int
 class GuardrailSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """The guardrails of a stream.
 
-    `floor` is the smallest propensity of an available arm. With K available arms, the floor makes a share K·`floor` of
-    the decisions. Of the other decisions, the share `holdback` is made uniformly at random. `control` is a pair: an
-    arm, and the share of these other decisions that play this arm.
+    `floor` is the smallest propensity of an available arm. With K available arms, the share K·`floor` of the decisions
+    is therefore made uniformly at random. Of the other decisions, the share `holdback` is also made uniformly at
+    random. `control` is a pair: an arm, and the share of these other decisions that play this arm.
     """
 
     floor: float = 0.0

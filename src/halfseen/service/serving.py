@@ -178,8 +178,8 @@ def _create_worker_app(options: ServeOptions) -> ASGIApp:
 def end_with_supervisor() -> None:
     """Make this worker end when its supervisor ends, even if the supervisor is killed.
 
-    The worker ends as it would end after SIGTERM. Otherwise it would keep the port, and nothing would end or restart
-    the worker.
+    The worker ends as it would end after SIGTERM. A worker without a supervisor would keep the port, and nothing would
+    end or restart the worker.
     """
     supervisor = multiprocessing.parent_process()
     assert supervisor is not None
@@ -208,7 +208,8 @@ class Workers(Multiprocess):
 
     def run(self) -> None:
         """Run until SIGTERM or SIGINT. Raise an error if a worker cannot be started again."""
-        # Otherwise a new worker would find modules in the working directory until it gets this process's `sys.path`.
+        # Without this, a new worker would import modules from the working directory until it gets the `sys.path` of
+        # this process.
         os.environ["PYTHONSAFEPATH"] = "1"
         with _shared_metrics():
             super().run()

@@ -20,7 +20,7 @@ class ContextFilter:
 
     `filter` takes observations (n, k), the index of one of the `coordinates` and, optionally, the number of steps (n,)
     before each observation (by default 1). It returns the means (n,) and standard deviations (n,) of this coordinate.
-    If the agent has no Gaussian belief, `filter` is None and `why` gives the reason.
+    If the context cannot be estimated, `filter` is None and `why` gives the reason.
     """
 
     coordinates: tuple[str, ...] = ()

@@ -234,7 +234,7 @@ def _uniform_policy(
         possible[row, earlier] = one.possible
         propensities[row, earlier] = one.propensities
         expected[row, earlier] = one.expected
-    # Imported decisions have no expected rewards. Any number that is known before the decision may take their place.
+    # Imported decisions have no expected rewards. The mean of the rewards before the decision takes their place.
     mean_before = np.concatenate([[0.0], np.cumsum(values[:-1]) / np.arange(1, len(values))])
     expected = np.where(np.isnan(expected), mean_before[:, None], expected)
     estimated = sum(one.estimated == "all" for one in rewarded)

@@ -38,7 +38,8 @@ class CommitQueue:
         self.available = True  # whether the database answered last time
         self._unavailable_since = 0.0
         self.stalled = False  # whether the current batch takes too long, for example because the disk is slow
-        # Set when a stream needs a model, and once earlier, so that the identification process is started in advance.
+        # Set when a stream needs a model. It is also set once before, when the first agent that refits its model is
+        # loaded, so that the identification process is started in advance.
         self.refit_wanted = asyncio.Event()
         self._identification_announced = False
 

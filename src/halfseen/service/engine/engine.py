@@ -70,7 +70,7 @@ class Engine:
         self._queue = CommitQueue(store, self._store_thread, settings, metrics)
         self._identification = IdentificationProcess() if settings.identify else None
         self._identification_failures = 0  # since the last success
-        self.degraded: str | None = None  # what does not work, if the service makes decisions but does not learn models
+        self.degraded: str | None = None  # why models are not updated although decisions are made; otherwise None
         self._tasks = [asyncio.create_task(task) for task in (self._queue.run(), self._sweep(), self._tidy())]
         if self._identification is not None:
             self._tasks.append(asyncio.create_task(self._identify(self._identification)))
@@ -333,7 +333,7 @@ class Engine:
                         model = await asyncio.to_thread(process.identify, task.agent, self._settings.identify_seconds)
                     except IdentificationFailed as failure:
                         self._note_failed_identification(task.name, failure)
-                        if failure.process_ended:  # after other failures, only another event can lead to a new attempt
+                        if failure.process_ended:  # after other failures, the next attempt waits for the claim to end
                             await asyncio.sleep(_RESTART_SECONDS * 2 ** min(self._identification_failures - 1, 5))
                             await self._on_store_thread(partial(self._store.release_claim, task.name))
                         continue

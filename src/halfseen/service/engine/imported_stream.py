@@ -23,7 +23,8 @@ from halfseen.service.schemas import MAX_KEY_LENGTH, Arm, Limits, StreamSpec
 from halfseen.validation import LIMIT, elapsed_steps
 
 _TOLERANCE = 1e-3  # largest error of propensities, and of their sum
-_MAX_STAMP = MAX_TIME // 1000 << 12  # of an imported decision id; greater ids still have the same number of digits
+# The largest stamp of an imported decision id. Later ids are greater, and this limit leaves room for them.
+_MAX_STAMP = MAX_TIME // 1000 << 12
 
 
 class Importer:

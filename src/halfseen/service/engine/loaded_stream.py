@@ -44,7 +44,8 @@ class OpenDecision(NamedTuple):
 def agent_options(spec: StreamSpec) -> dict[str, Any]:
     """Check the options of a stream's agent and return them. A model is returned as a LinearGaussianModel.
 
-    An option `refit` is set to "manual", because the engine identifies models in a separate process, not in decisions.
+    If the agent has an option `refit`, it is set to "manual", because the engine identifies models in a separate
+    process, not during decisions.
     """
     entry = component_entry(spec.agent)
     if entry.reveals_context:
@@ -114,10 +115,10 @@ class LoadedStream:
         self.last_id: str | None = None  # id of the last decision
         self.decisions, self.rewards = 0, 0
         self.retired = False
-        self.tick: int | None = None  # the last time stamp in steps, if there was one
+        self.tick: int | None = None  # the time of the last decision or observation in steps since 1970, if known
         self.model_seq = 0  # number of the event in which the last model was accepted
         self.skipped_models = 0  # models accepted in earlier events that this version of the package cannot use
-        # By id, oldest first. A dict would pass over all deleted keys to find the oldest key.
+        # By id, oldest first. In a plain dict, the search for the oldest key would pass over all deleted keys.
         self.open_decisions: OrderedDict[str, OpenDecision] = OrderedDict()
         self.snapshot_version = 0
         # If there is a reward wait, every open decision must expire, even if the agent no longer remembers it.

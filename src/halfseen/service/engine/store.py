@@ -22,11 +22,11 @@ from halfseen.service.schemas import EngineSettings
 
 T = TypeVar("T")
 _LOG = logging.getLogger("halfseen.service")
-_CLAIM = 60_000_000  # microseconds for which only the process that made the claim may identify the model
-_CLAIM_CHECK = 5_000_000  # microseconds between two checks whether another process still holds its claim
+_CLAIM = 60_000_000  # microseconds of a claim: meanwhile only one process may identify the model of a stream
+_CLAIM_CHECK = 5_000_000  # microseconds between two checks whether the claim of another process has ended
 _MAX_OVERDUE = 2_000  # streams that one sweep handles
 _MAX_EXPIRED = 2_000  # decisions that one transaction expires, so that other requests do not wait too long
-_MIN_SNAPSHOT_EVENTS = 50  # since the last snapshot; replaying fewer events takes no longer than saving a snapshot
+_MIN_SNAPSHOT_EVENTS = 50  # the fewest new events that justify a snapshot; replaying fewer takes no longer
 
 
 class IdentificationTask(NamedTuple):
@@ -47,8 +47,9 @@ class StreamStore:
         self.nbytes = 0
         self._sizes: dict[str, int] = {}
         self.refit_due: OrderedDict[str, None] = OrderedDict()  # names of streams whose agents need a model
-        self.has_refitting_stream = False  # whether a stream was loaded whose agent refits its model
-        self._claimed_until: dict[str, int] = {}  # when to check the claims of other processes again
+        self.has_refitting_stream = False  # whether an agent that refits its model has been loaded
+        # Per stream whose model another process is identifying: when to check again whether the claim has ended.
+        self._claimed_until: dict[str, int] = {}
         self._expirations_left = 0  # how many decisions the current transaction may still expire
         self._reported: set[str] = set()  # streams whose failed snapshots have been logged
 
@@ -275,7 +276,7 @@ class StreamStore:
             name = self.refit_due.popitem(last=False)[0]
             row, stream = self._find(name)
             now, task = _now(), None
-            if now < row.identifying <= now + _CLAIM:  # a later time was written while the clock was ahead
+            if now < row.identifying <= now + _CLAIM:  # a later end was written while the clock was ahead
                 self._claimed_until[name] = min(row.identifying, now + _CLAIM_CHECK)
             elif stream.agent.refit_due and not stream.retired:
                 self._claimed_until.pop(name, None)

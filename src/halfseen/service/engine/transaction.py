@@ -45,7 +45,7 @@ from halfseen.validation import LIMIT, elapsed_steps
 _NUMBERS = {int, float, type(None)}
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _MAX_NAMED_ARMS = 20  # in a message
-_CLOCK_TOLERANCE = 1_000_000  # microseconds; decisions record the clock if it is further behind the last event
+_CLOCK_TOLERANCE = 1_000_000  # microseconds; a clock that is further behind the last event is recorded with decisions
 
 
 class DecisionOutcome(NamedTuple):
@@ -111,7 +111,7 @@ class StreamTransaction:
 
     def _outcome(self, decision_id: str) -> DecisionOutcome:
         if decision_id not in self._outcomes and decision_id not in self._looked_up and _ID.fullmatch(decision_id):
-            # It was open when `find_decisions` ran. Later decisions of the batch have pushed it out of memory.
+            # The decision was open when `find_decisions` ran. Later decisions of the batch pushed it out of memory.
             for event in self._journal.events_of_decisions(self.row.id, [decision_id]):
                 self._add_outcome(event)
             for event in self.new_events:
