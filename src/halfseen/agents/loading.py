@@ -57,7 +57,7 @@ def load(path: str | Path) -> Agent | Fleet:
 
 
 def from_bytes(content: bytes, source: str) -> Agent:
-    """Restore an agent from the result of `Agent.packed`. Error messages call the content `source`."""
+    """Restore an agent from the result of `Agent.packed`. `source` names the content in error messages."""
     return _restored(_agent, *saving.from_bytes(content, source), source)
 
 

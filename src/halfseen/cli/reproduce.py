@@ -48,7 +48,7 @@ def reproduce(
         typer.Option("--quick", help="Run a small version in less than a minute. It is too short to judge the claims."),
     ] = False,
 ) -> None:
-    """Run the paper's experiment, and write figures, data and a report that says where every claim holds."""
+    """Run the paper's experiment, and write figures, data and a report that says in which settings each claim holds."""
     from halfseen.experiments.claim_map import MAP_SEEDS, QUICK_MAP_SEEDS, map_plan
     from halfseen.experiments.claims import evaluate_claims
     from halfseen.experiments.plan import seed_range

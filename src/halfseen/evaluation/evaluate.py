@@ -367,7 +367,7 @@ def evaluate(
     * dm = mean(Σ_b π(b) r̂(b)), where r̂ is a regression fitted on other blocks of time,
     * dr = mean(Σ_b π(b) r̂(b) + w (r − r̂(a))),
     * switch_dr and clipped_dr: dr with weights above a threshold λ replaced by 0 (switch_dr) or by λ (clipped_dr). λ
-      minimises an estimate of the mean squared error. The intervals do not include the bias,
+      minimises an estimate of the mean squared error. The intervals do not account for the bias,
     * mrdr: dr with a regression whose squared errors have the weights π(a) (1 − p)/p².
 
     References

@@ -27,7 +27,7 @@ SLICES = "slices"  # name of the folder for saved slices
 
 
 class SavedSlices(NamedTuple):
-    """The number of slices on disk."""
+    """How many slices are on disk, and how many there will be."""
 
     done: int  # including the slices of an earlier run
     total: int

@@ -573,8 +573,8 @@ def _replay_adaptive(
 ) -> tuple[Floats, Agent, list[tuple[int, dict[str, Any]]]]:
     """Replay the log with `adaptive`. Return its probabilities, the agent and the models that it has identified.
 
-    Each model comes with the number of decisions before it. As in the service, a model is identified before the
-    decision for which it is due.
+    Each model is paired with the number of decisions made before it was identified. As in the service, a model is
+    identified before the decision for which it is due.
     """
     names = stream_arms(log)
     first = names if isinstance(names, int) else names[: log.first_arms]

@@ -275,7 +275,10 @@ def advance_means(
     stop: int,
     means: Stack,  # output (B, n, d)
 ) -> None:
-    """Call `advance_mean` for all streams in the rounds start:stop, stream by stream, which uses the cache better."""
+    """Call `advance_mean` for all streams in the rounds start:stop.
+
+    It goes stream by stream, which uses the cache better than going round by round.
+    """
     pred, error = np.empty(x.shape[1]), np.empty(y.shape[2])
     for b in range(y.shape[1]):
         m, mean = group[b], x[b]

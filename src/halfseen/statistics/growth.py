@@ -56,10 +56,10 @@ def block_means(per_round: Floats) -> Floats:
 def growth_exponent(per_round: Floats) -> Estimate:
     """Estimate the exponent β of a sum that grows as t^β late in a run, from the terms (S, T) of the sum.
 
-    The terms of such a sum grow as t^{β−1}. So β − 1 is the slope of log(mean per round) on log t over the four blocks
-    with the edges T/16, T/8, T/4, T/2 and T. The sum itself is not used: it includes the cost of learning in the first
-    rounds, so its slope would be too small. The mean over replications is taken before the logarithm. The interval is a
-    jackknife over replications.
+    The terms of such a sum are proportional to t^{β−1}. So β − 1 is the slope of log(mean per round) on log t over the
+    four blocks with the edges T/16, T/8, T/4, T/2 and T. The sum itself is not used: it includes the cost of learning
+    in the first rounds, so its slope would be too small. The mean over replications is taken before the logarithm. The
+    interval is a jackknife over replications.
     """
     return growth_from_blocks(block_means(per_round), per_round.shape[1])
 

@@ -38,7 +38,7 @@ def quantise(
     reward_std: float,
     inverse_link: Callable[[Floats], Floats] | None = None,
 ) -> Quantised:
-    """Build one chain per model by k-means on the expected rewards of the arms along a simulated trajectory.
+    """Build one Markov chain per model by k-means on the expected rewards of the arms along a simulated trajectory.
 
     A state is a set of contexts with similar expected rewards. Transitions between states are counted. A pseudo-count
     of 1, spread evenly over the states, is added to every row of counts. The standard deviation includes the variation
