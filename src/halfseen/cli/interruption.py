@@ -5,10 +5,10 @@ from __future__ import annotations
 NOTHING_WRITTEN = "Nothing was written."
 
 signals: list[int] = []  # numbers of the signals received, in order
-written: list[str] = [NOTHING_WRITTEN]  # one message, which a running command may replace
+written: list[str] = [NOTHING_WRITTEN]  # one message, which a command replaces when it has written something
 
 
 def handle(number: int, _: object) -> None:
-    """Record the signal and raise `KeyboardInterrupt`. The interrupted code may turn it into another exception."""
+    """Record the signal and raise `KeyboardInterrupt`, which the interrupted code may turn into another exception."""
     signals.append(number)
     raise KeyboardInterrupt

@@ -2,7 +2,7 @@
 
 The margins are the same for every run. A growth exponent of at least 3/4 counts as linear, because it is nearer to 1
 than to the 1/2 of the paper's theorem. Regret within 10 % of the oracle's regret counts as close. The time per round
-counts as constant if it grows more slowly than t^0.2, which tolerates a logarithm
+counts as constant if it grows more slowly than t^0.2, which tolerates logarithmic growth
 (docs/decisions/0005-verdicts.md).
 """
 

@@ -1,7 +1,7 @@
 """The Box–Muller transform of two uniforms into two normals, with the same digits on every processor.
 
 It uses additions, multiplications, a division and a square root, which all processors round alike. The logarithms and
-sines of C libraries differ in the last digit. There are no branches, so several pairs are computed at a time.
+sines of C libraries differ in the last digit. There are no branches, so the compiler can vectorise the loop.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ class Ridge(Learner):
             raise self._refusal(features[refused])
 
     def may_refuse(self, features: Floats) -> bool:
-        """Return whether `learn` may raise an error, because cᵀB_a⁻¹c exceeds MAX_REDUCTION.
+        """Return whether cᵀB_a⁻¹c may exceed MAX_REDUCTION, in which case `learn` raises an error.
 
         As B_a⁻¹ ⪯ I/λ, this is possible only if |c|² is large.
         """

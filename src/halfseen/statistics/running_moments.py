@@ -29,7 +29,7 @@ def replace_rewards(counts: Ints, means: Floats, squares: Floats, at: Any, old: 
 
 
 def check_moments(part: str, counts: Ints, means: Floats, squares: Floats) -> None:
-    """Raise an error if no rewards can have the moments of a state."""
+    """Raise an error if a loaded state contains moments that no rewards can have."""
     largest = np.where(counts > 0, _ROUNDING * LIMIT, 0.0)
     if not ((np.abs(means) <= largest) & (squares >= 0.0) & (squares <= counts * largest * LIMIT)).all():
         raise invalid(f"state '{part}'", "moments of the counted rewards", "other numbers")
