@@ -121,8 +121,8 @@ class Policy(Stateful):
     ) -> Floats | None:
         """Check the true contexts that a user has given. Return an array (n, d), or None if the agent needs none.
 
-        `argument` is "context" for one vector, or "contexts" for a table with one row `per` stream or round. `agent` is
-        the name of the agent in error messages.
+        `argument` is "context" for one vector, or "contexts" for a table. `per` says whether a row of the table is a
+        stream or a round. `agent` is the name of the agent in error messages.
         """
         if not self.estimator.reveals_context:
             if given is not None:
@@ -546,7 +546,7 @@ class Policy(Stateful):
         super().check(state, count)
         all_rounds = {"rounds": np.asarray(state["rounds"]) + np.asarray(state["extra_rounds"])}
         for prefix, part in (("learner", self.learner), ("estimator", self.estimator)):
-            # The estimator may compare its state with the arrays of the learner, which keep the prefix "learner.".
+            # The estimator also gets the arrays of the learner (prefix "learner."), to compare its state with them.
             part.check(state | all_rounds | _part_of_state(prefix, state), count)
         if guardrails := _part_of_state("guardrails", state):
             own = {name: state[name] for name in ("rounds", "active")}
