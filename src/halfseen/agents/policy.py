@@ -154,7 +154,7 @@ class Policy(Stateful):
         rounds without a decision.
         """
         rows = self.all_rows if rows is None else rows
-        if not decides and self.estimator.reveals_context:  # the observation says nothing about later contexts
+        if not decides and self.estimator.reveals_context:  # later contexts will be given, so y is not needed
             if classify_values(observations) == EXCESSIVE:
                 raise validation.too_large("observation")
             return rows, self.rounds[rows], _NOT_SCORED
@@ -557,7 +557,7 @@ class Policy(Stateful):
     def write(self, state: State, rows: Ints | None = None) -> None:
         """Replace the state as `restore` does, but without checking it."""
         super().restore(state, rows)
-        if rows is None:  # a state of all streams also says whether there are guardrails
+        if rows is None:  # only a state of all streams says whether there are guardrails
             guarded = any(name.startswith("guardrails.") for name in state)
             self.guardrails = (self.guardrails or StreamGuardrails(self.streams)) if guarded else None
         for prefix, part in self.parts():
