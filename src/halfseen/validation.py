@@ -321,7 +321,7 @@ def rewards_of_decisions(value: ArrayLike, count: int, allowed: RewardRange = AN
 
 
 def check_propensities(argument: str, values: Floats) -> None:
-    """Refuse propensities that are not above 0 or exceed 1 by more than rounding errors."""
+    """Refuse propensities that are 0, negative or NaN, or that exceed 1 by more than rounding errors."""
     if not (valid := (values > 0.0) & (values < 1.0 + 1e-6)).all():
         raise invalid(argument, "probabilities above 0 and at most 1", f"{values[~valid][0]}")
 

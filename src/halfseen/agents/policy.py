@@ -121,8 +121,8 @@ class Policy(Stateful):
     ) -> Floats | None:
         """Check the true contexts that a user has given. Return an array (n, d), or None if the agent needs none.
 
-        `argument` is "context" for one vector, or "contexts" for a table with one row `per` stream or round. `agent` is
-        the name of the agent in error messages.
+        `argument` is "context" for one vector, or "contexts" for a table. `per` says whether a row of the table is a
+        stream or a round. `agent` is the name of the agent in error messages.
         """
         if not self.estimator.reveals_context:
             if given is not None:
@@ -154,7 +154,7 @@ class Policy(Stateful):
         rounds without a decision.
         """
         rows = self.all_rows if rows is None else rows
-        if not decides and self.estimator.reveals_context:  # the observation says nothing about later contexts
+        if not decides and self.estimator.reveals_context:  # later contexts will be given, so y is not needed
             if classify_values(observations) == EXCESSIVE:
                 raise validation.too_large("observation")
             return rows, self.rounds[rows], _NOT_SCORED
@@ -546,7 +546,7 @@ class Policy(Stateful):
         super().check(state, count)
         all_rounds = {"rounds": np.asarray(state["rounds"]) + np.asarray(state["extra_rounds"])}
         for prefix, part in (("learner", self.learner), ("estimator", self.estimator)):
-            # The estimator may compare its state with the arrays of the learner, which keep the prefix "learner.".
+            # The estimator also gets the arrays of the learner (prefix "learner."), to compare its state with them.
             part.check(state | all_rounds | _part_of_state(prefix, state), count)
         if guardrails := _part_of_state("guardrails", state):
             own = {name: state[name] for name in ("rounds", "active")}
@@ -557,7 +557,7 @@ class Policy(Stateful):
     def write(self, state: State, rows: Ints | None = None) -> None:
         """Replace the state as `restore` does, but without checking it."""
         super().restore(state, rows)
-        if rows is None:  # a state of all streams also says whether there are guardrails
+        if rows is None:  # only a state of all streams says whether there are guardrails
             guarded = any(name.startswith("guardrails.") for name in state)
             self.guardrails = (self.guardrails or StreamGuardrails(self.streams)) if guarded else None
         for prefix, part in self.parts():

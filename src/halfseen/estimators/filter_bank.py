@@ -217,7 +217,7 @@ class FilterBank(Stateful):
             if key not in found:
                 known = self._find_group(cov, gain, bool(frozen))
                 found[key] = known if known >= 0 else self._new_group(cov, gain, bool(frozen))
-                self._users[found[key]] += 1  # so that the group is not reused, even if all streams leave it
+                self._users[found[key]] += 1  # so that this loop does not reuse the group, even if all streams leave it
             self.group[row] = found[key]
         self._count_users()
 

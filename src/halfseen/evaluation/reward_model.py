@@ -79,8 +79,8 @@ class RewardModel:
     def direct_weights(self, probabilities: Floats) -> Floats:
         """Return the weights (n,) with which the rewards enter the estimate of the direct method.
 
-        The estimate, the mean of Σ_a π(a) r̂(a), is linear in the rewards. The weights are its coefficients times n,
-        as if the mean reward of each fit (`fit.mean`) did not depend on the rewards.
+        The estimate, the mean of Σ_a π(a) r̂(a), is linear in the rewards. The weights are n times its coefficients,
+        with the mean reward of each fit (`fit.mean`) treated as a constant.
         """
         weights = np.zeros(len(self.rewards))
         for fit in self._plain:

@@ -234,7 +234,7 @@ def _record(trajectories: Trajectories, start: int, chunk: _Chunk, played_rounds
 def _record_estimates(
     trajectories: Trajectories, start: int, chunk: _Chunk, policy: Policy, canonical: bool, played: Played
 ) -> None:
-    """Record the estimation error and, at checkpoints, the quantity of assumption A3."""
+    """Record the estimation error and, at checkpoints, the quantity that assumption A3 of the paper bounds."""
     features = played.features
     assert features is not None
     stop = start + features.shape[1]

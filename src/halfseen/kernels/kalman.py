@@ -121,9 +121,9 @@ def covariance_step(
 ) -> None:
     """Compute the covariances and the gain of one Kalman step, with the observed entries only.
 
-    P⁻ = DPDᵀ + Q, S = AP⁻Aᵀ + Σ, G = P⁻AᵀS⁻¹ and P = (I−GA)P⁻(I−GA)ᵀ + GΣGᵀ. A Σ_ii of 0 is replaced by 1e-9 S_ii, so
-    that the result does not depend on the units of y. A positive Σ_ii is raised to 1e-13 S_ii if it is smaller. The
-    rounding error of P is proportional to P⁻. Where this error could make P indefinite, the diagonal of P is raised.
+    P⁻ = DPDᵀ + Q, S = AP⁻Aᵀ + Σ, G = P⁻AᵀS⁻¹ and P = (I−GA)P⁻(I−GA)ᵀ + GΣGᵀ. A Σ_ii of 0 is replaced by 1e-9 S_ii, a
+    floor that scales with the units of y. A positive Σ_ii is raised to 1e-13 S_ii if it is smaller. The rounding error
+    of P is proportional to P⁻. Where this error could make P indefinite, the diagonal of P is raised.
     """
     d = D.shape[0]
     k = R.shape[0]
@@ -316,7 +316,7 @@ def predict_ahead(
 ) -> None:
     """Predict means and covariances `steps` rounds ahead, without observations.
 
-    If each group has its own model, groups and rows must be equal. As in `advance_gain` and `advance_mean`, P stays
+    If each group has its own model, `groups` and `rows` must be equal. As in `advance_gain` and `advance_mean`, P stays
     below MAX_VARIANCE and x within ±LIMIT.
     """
     d = D.shape[1]

@@ -18,7 +18,7 @@ _PEAK = 1.0 / math.sqrt(2.0 * math.pi)
 
 @kernel(FUSED)
 def _exp_half_square(t: Float) -> Float:
-    """Return exp(−t²/2) for |t| ≤ CUTOFF, the 32nd power of the Taylor series of exp(−t²/64) at t²/64 = 0.6328125."""
+    """Return exp(−t²/2), |t| ≤ CUTOFF, as the 32nd power of exp(−t²/64): a Taylor series around t²/64 = 0.6328125."""
     v = 0.6328125 - t * t * 0.015625
     v2 = v * v
     v4 = v2 * v2

@@ -97,7 +97,7 @@ def score_series(
         row = rows[t + 1]
         if not known[row]:
             known[row] = True
-            # Several rows may lead to the frozen one. Their P⁻ are equal up to the relative error FREEZE.
+            # Several rows may precede the frozen one. One P⁻ serves for all, as they are equal up to FREEZE.
             _gain(P_pred[row], R, seen, G[row], H[row], work_dk, work_kk)
 
     r = np.zeros((n + 1, d))

@@ -128,7 +128,7 @@ def blurred(*, noise: float = 1.0, common: float = 5.0, observed: int = 5, arms:
     """Independent contexts, completely observed with noise, and two arms with similar rewards."""
     d, count = at_least("observed", observed, 2), at_least("arms", arms, 1)
     var, shared = positive("noise", noise, zero_allowed=True), positive("common", common, zero_allowed=True)
-    # x ~ N(1, I), independent in every round. The last coordinate is always 1 and provides the mean.
+    # The first d coordinates are N(1, I), independent in every round. The last is always 1 and serves as their mean.
     transition, process_cov, initial_cov = np.zeros((3, d + 1, d + 1))
     transition[:, d] = 1.0
     process_cov[:d, :d] = initial_cov[:d, :d] = np.eye(d)

@@ -28,13 +28,13 @@ ITERATIONS, TOLERANCE = 20, 1e-5  # largest number of iterations, and tolerance,
 TRIAL_ITERATIONS = 5  # after this many iterations, EM continues only from the most likely of several starts
 PLAIN_NOISE = 1e-6  # the diagonal of Σ in the model in which y itself is the context
 NOISY_MARGIN = 3.0  # nats of reward evidence by which a noisy start or a level must be better than y itself
-ZERO_MARGIN = 3.0  # nats added to the reward evidence of the origin 0, with which arms have three hyperparameters fewer
+ZERO_MARGIN = 3.0  # nats added to the reward evidence of the origin 0, as arms then have three hyperparameters fewer
 FARTHEST_ZERO = 100.0  # 0 is no possible origin if it is more than this many standard deviations from the mean
-RECENT = 60  # number of rounds whose rewards are used again as observations of the context after identification
+RECENT = 60  # after an identification, the rewards of this many rounds serve again as observations of the context
 AICC_MARGIN = 30.0  # the rewards select among the models whose AICc is within this many nats of the best
 
 ENOUGH_REWARDS = 50  # from this number of rewards on, models are compared by leave-one-out prediction errors
-REJECTION_MARGIN = 3.0  # nats by which a model must predict rewards worse than y itself to be rejected
+REJECTION_MARGIN = 3.0  # a model is rejected if it predicts rewards worse than y itself by more nats than this
 
 
 class RewardEvidence(Protocol):
@@ -207,8 +207,8 @@ def select_model(
     """Select one of the fits, the level or y itself as the context. Return None if there is no fit.
 
     AICc and rewards select one of the fits. The rewards alone then select between this fit, the level and y itself. The
-    evidence of the rewards is the higher of the values under two origins: 0, and the mean of the first rounds or of the
-    history, as `origins.at_start` says.
+    evidence of the rewards is computed under two origins, and the higher value counts. One origin is 0. The other is
+    the mean of the first rounds if `origins.at_start` is true, and otherwise the mean of the history.
     """
     k, entries = y.shape[1], int(np.isfinite(y).sum())
     scores = {i: aicc(fit.log_likelihood, len(fit.model.D), k, entries) for i, fit in fits.items()}

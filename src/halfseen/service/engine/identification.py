@@ -1,4 +1,4 @@
-"""Identify models in a separate process, which is started once and ends with its parent.
+"""Identify models in a separate process, which ends with its parent and is started again if it ends earlier.
 
 The parent writes agents to the standard input of the process and reads replies from its standard output. Each message
 is eight bytes with the length, followed by the content. A reply is one byte that says whether a model was identified,

@@ -23,7 +23,7 @@ from halfseen.service.schemas import MAX_KEY_LENGTH, Arm, Limits, StreamSpec
 from halfseen.validation import LIMIT, elapsed_steps
 
 _TOLERANCE = 1e-3  # largest error of propensities, and of their sum
-# The largest stamp of an imported decision id. Later ids are greater, and this limit leaves room for them.
+# The largest time stamp in an imported decision id. It leaves room for later ids, which must be greater.
 _MAX_STAMP = MAX_TIME // 1000 << 12
 
 
