@@ -262,7 +262,7 @@ def _maximise(
     """Return the finished ascent from the best of the starts.
 
     The fit of a full Σ starts from the maximum with a diagonal Σ, so that the result is never less likely than this
-    maximum. Starts with a Σ that is not diagonal are tried as well, beside the start from this maximum.
+    maximum. A start whose own Σ is not diagonal competes with the start from this maximum.
     """
     if freedom.update_noise != FULL:
         return _best([_Ascent(start, y, freedom, tolerance) for start in starts], limit, report)
@@ -364,7 +364,7 @@ class _Ascent:
 
     def _run_lbfgs(self, limit: int, report: Report) -> None:
         def on_iterate(log_likelihood: float) -> None:
-            self.trace.append(max(log_likelihood, self.trace[-1]))  # L-BFGS and EM differ by rounding errors
+            self.trace.append(max(log_likelihood, self.trace[-1]))  # by rounding errors, it may be lower than that of EM
             report(self.iterations, self.trace[-1])
 
         with contextlib.suppress(np.linalg.LinAlgError):
