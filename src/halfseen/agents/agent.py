@@ -66,7 +66,7 @@ class Agent:
         self._added: list[dict[str, Any]] = []
         self._pending = PendingDecisions(max_pending, policy.estimator.dimension)
         _, self._least_reward, self._most_reward = policy.learner.reward_range
-        self._reward = np.empty(1)  # every call of `learn` reuses this array, which no component stores
+        self._reward = np.empty(1)  # reused by every call of `learn`, because no component keeps a reference to it
         for arm in added:
             self._append_arm(arm["name"], arm["params"], arm["round"])
 
@@ -553,7 +553,7 @@ class Agent:
         """Identify the model from the stored history now, even if no refit is due.
 
         Agents made with ``refit="manual"`` refit only when this method is called, so their decisions are never delayed
-        by a refit. Rewards of earlier decisions are learnt under the new model.
+        by a refit. Later rewards of earlier decisions are learnt under the new model.
 
         Raises
         ------

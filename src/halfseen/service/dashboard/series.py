@@ -35,7 +35,7 @@ _AGES = ((1, "under 1 s"), (10, "1–10 s"), (60, "10–60 s"), (600, "1–10 mi
 _OLDEST = "over 24 h"
 _MICROSECONDS = 1e6  # per second
 _WARM_UP = 500  # rounds that are filtered before the first round that is drawn
-_MAX_COVARIANCES = 4_000_000  # entries of all filtered covariances; the larger the context, the fewer rounds are filtered
+_MAX_COVARIANCES = 4_000_000  # entries of all filtered covariances; with a larger context, fewer rounds are filtered
 
 Numbers = list[float | None]  # null where there is no number
 
