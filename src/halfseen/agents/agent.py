@@ -66,7 +66,7 @@ class Agent:
         self._added: list[dict[str, Any]] = []
         self._pending = PendingDecisions(max_pending, policy.estimator.dimension)
         _, self._least_reward, self._most_reward = policy.learner.reward_range
-        self._reward = np.empty(1)  # every call of `learn` reuses this array, which no component stores
+        self._reward = np.empty(1)  # reused by every call of `learn`, because no component keeps a reference to it
         for arm in added:
             self._append_arm(arm["name"], arm["params"], arm["round"])
 
@@ -167,7 +167,7 @@ class Agent:
     def observe(self, observation: ArrayLike, *, elapsed: int = 1) -> None:
         """Process an observation without deciding, so that the next decision knows more about the context.
 
-        The observation takes no id, and `rounds` does not count it. Agents that learn a model of the context, such as
+        The observation gets no id, and `rounds` does not count it. Agents that learn a model of the context, such as
         `adaptive`, learn from it too.
 
         Parameters
@@ -553,7 +553,7 @@ class Agent:
         """Identify the model from the stored history now, even if no refit is due.
 
         Agents made with ``refit="manual"`` refit only when this method is called, so their decisions are never delayed
-        by a refit. Rewards of earlier decisions are learnt under the new model.
+        by a refit. Later rewards of earlier decisions are learnt under the new model.
 
         Raises
         ------
@@ -711,7 +711,7 @@ class Agent:
 
     @property
     def guardrails(self) -> Guardrails:
-        """The guardrails in force. All shares are 0 if there are none."""
+        """The guardrails in force. Without guardrails, all shares are 0."""
         guardrails = self.policy.guardrails
         return Guardrails() if guardrails is None else guardrails.settings(0, self.arms)
 
@@ -756,7 +756,7 @@ class Agent:
         if guardrails == self.guardrails:
             return
         if self.policy.set_guardrails(guardrails, self._arms)[0]:
-            self._pending.branches.clear()  # the waiting decisions were made with other shares
+            self._pending.branches.clear()  # the lift ignores decisions made with other shares
 
     def health(self, *, sensors: Sequence[str] | None = None) -> Health:
         """Report the state of the stream, with a note for each problem.
@@ -1012,7 +1012,7 @@ class Agent:
 
 @dataclass(eq=False)
 class _Copy:
-    """Stands in for the agent in a decision that `preview` returned and that was never made."""
+    """Takes the place of the agent in a decision returned by `preview`, which was never made."""
 
     policy: Policy
     arms: tuple[Arm, ...]

@@ -266,7 +266,7 @@ def _values(learner: Learner, means: Floats, roots: Floats) -> tuple[Floats, Flo
 
 
 def _on_reward_scale(link: Link, means: Floats, stds: Floats) -> tuple[Floats, Floats]:
-    """Return means and standard deviations (h, K) of μ(η), where η is normal with the given means and deviations."""
+    """Return the means and standard deviations (h, K) of `link.mean`(η) for normal η with these `means` and `stds`."""
     values = link.mean(means[..., None] + stds[..., None] * _NODES)
     weights = _WEIGHTS / _WEIGHTS.sum()
     expected = values @ weights

@@ -128,7 +128,7 @@ def _kalman(k: int, K: int, options: Mapping[str, Any]) -> _EstimatorCost:
     numbers, operations = _filter(k, d)
     return _EstimatorCost(
         d, numbers + 4 * d * d + k * k + k * d, operations
-    )  # with the given model and its canonical form
+    )  # the added numbers are the given model and its canonical form
 
 
 def _emkf(k: int, K: int, options: Mapping[str, Any]) -> _EstimatorCost:
@@ -214,7 +214,7 @@ def _measurement_error(p: int, K: int) -> tuple[float, float]:
 
 
 def _calibrated(p: int, K: int) -> tuple[float, float]:
-    return K * (2 * p * p + 5 * p + 3) + 5 * p * p, 12 * K * p * p  # with the second fit, under another origin
+    return K * (2 * p * p + 5 * p + 3) + 5 * p * p, 12 * K * p * p  # including the second fit, under another origin
 
 
 _LEARNERS: dict[Callable[..., Any], Callable[[int, int], tuple[float, float]]] = {

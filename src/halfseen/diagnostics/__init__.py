@@ -1,1 +1,1 @@
-"""Model health: the examination of a model and its arms with data, and the findings (docs/mathematics.md)."""
+"""Model health: a model and its arms are examined with data, which gives findings (docs/mathematics.md)."""

@@ -70,8 +70,8 @@ def unchanging_runs(ys: Floats) -> tuple[UnchangingRun, ...]:
 def changing_entries(ys: Floats, runs: tuple[UnchangingRun, ...]) -> Floats:
     """Return the observations with NaN in the `runs`.
 
-    If a sensor did not change for more than OFTEN_STUCK of all rounds, all its entries become NaN, because a model
-    that was fitted to such a sensor is not correct in the other rounds either.
+    If these runs contain more than the share OFTEN_STUCK of all rounds of a sensor, all its entries become NaN, because
+    a model that was fitted to such a sensor is not correct in the other rounds either.
     """
     changing = ys.copy()
     for run in runs:
@@ -149,9 +149,10 @@ def tail_test(values: Floats) -> TailTest | None:
 
 
 def sensor_tail_test(innovations: Floats, observations: Floats) -> TailTest | None:
-    """Test the innovations of one sensor and its differences, and return the test with the larger p-value.
+    """Test one sensor's innovations and the differences of its observations; return the test with the larger p-value.
 
-    Innovations alone may have outliers because the model is wrong, for example if it ignores that a sensor is periodic.
+    A wrong model may be the only reason for outliers of the innovations, for example if the sensor is periodic and the
+    model ignores it.
     """
     tests = tail_test(innovations), tail_test(np.diff(observations))
     return None if None in tests else max(tests, key=lambda test: test.p_value if test else 1.0)

@@ -55,7 +55,7 @@ ITERATIONS, BRIEF_ITERATIONS = 30, 8  # EM iterations before models of different
 TOLERANCE = 1e-4  # EM stops when an iteration gains less log-likelihood per round than this
 FEW_GAPS = 0.01  # models are compared on all rounds if at most this share of them has a missing entry
 COMPARED_ROUNDS_WITH_GAPS = 1200  # otherwise, models are compared on this many of the last rounds
-NEIGHBOURS = 2  # dimensions compared on either side of the model's dimension, if the examination is brief or with gaps
+NEIGHBOURS = 2  # dimensions compared on either side of the model's, if the examination is brief or entries are missing
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +63,7 @@ class Measurements:
     """The numbers of an examination. A field is None if the data are not sufficient for it."""
 
     subject: ExaminationSubject
-    unchanging: tuple[UnchangingRun, ...]  # these entries are left out of all tests of the innovations
+    unchanging: tuple[UnchangingRun, ...]  # their entries are left out of all tests of the innovations
     trends: tuple[TrendTest, ...]  # one per sensor that can be tested
     sensor_tails: dict[int, TailTest]  # by sensor
     spectral_radius: float
@@ -142,8 +142,8 @@ def _scores(subject: ExaminationSubject, brief: bool) -> dict[int, float]:
     """Return AICc by dimension, in ascending order, for the model and the best alternative of every other dimension.
 
     Fitted models were fitted at different times, so each is first improved by EM. With missing entries an iteration
-    takes fifty times as long. So there are fewer iterations, alternatives and rounds, and a brief examination compares
-    no models at all.
+    takes fifty times as long. Then there are fewer iterations, alternatives and rounds, and a brief examination
+    compares no models at all.
     """
     model, others, ys = subject.model, subject.alternatives, subject.data.observations
     gaps = subject.fitted and np.isnan(ys).any(axis=1).mean() > FEW_GAPS

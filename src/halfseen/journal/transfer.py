@@ -127,7 +127,7 @@ def _write_parquet(journal: Journal, rows: Sequence[StreamRow], file: IO[bytes])
         last = rewards[row.id] = {}
         for event in _events_up_to_version(journal, row):
             if isinstance(event.content, events.Rewarded):
-                if event.content.decision in last:  # a late reward follows a default reward
+                if event.content.decision in last:  # a second reward, which replaces a default reward
                     others.append(to_line(row.name, last[event.content.decision]))
                 last[event.content.decision] = event
             elif not isinstance(event.content, events.Decided):
@@ -184,8 +184,8 @@ class StreamChecks(Protocol):
 def read_events(path: Path, max_bytes: int = MAX_IMPORT_BYTES) -> Iterator[ImportedEvent]:
     """Yield the events of a file that `export` wrote.
 
-    The events of a stream are in order. If a file states its size but is truncated, it is refused when its end is
-    reached. A file whose decompressed content is larger than `max_bytes` is refused.
+    The events of a stream are in order. A file that states how many streams and events it contains is refused at its
+    end if some are absent. A file whose decompressed content is larger than `max_bytes` is refused.
     """
     _check_ending(path)
     if path.suffix == ".parquet":
@@ -310,7 +310,7 @@ def _arm_number(field: str, arm: object) -> int:
 
 @contextmanager
 def _opened_parquet(path: Path) -> Iterator[Any]:
-    """Open a Parquet file. Errors of pyarrow in the body become errors of the journal."""
+    """Open a Parquet file. Errors while it is opened or read are raised as a `SaveFileError`."""
     pa, parquet = _pyarrow()
     try:
         schema = parquet.read_metadata(path).schema
@@ -378,7 +378,7 @@ def _check_texts(name: str, column: Any) -> None:
 
 @contextmanager
 def _at(place: str) -> Iterator[None]:
-    """Begin the messages of errors in the body with `place`, which says where the event is in the file."""
+    """Begin the messages of errors in the `with` block with `place`, which says where the event is in the file."""
     try:
         yield
     except (JournalUnavailable, StreamExists):
@@ -434,7 +434,7 @@ class _StreamImport:
         self.row = StreamRow(0, name, text, [(arm, True) for arm in names], 0, 0, 0, first.time, first.time)
         self.row.due = int(
             spec.get("reward_wait") is not None
-        )  # 1 means overdue, so that the next transaction writes the correct time
+        )  # 1 is in the past: the next transaction replaces it by the correct time
         if not journal.create_stream(self.row):
             raise StreamExists(f"Stream '{name}' exists already in this database.")
 

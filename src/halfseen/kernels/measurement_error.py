@@ -1,8 +1,8 @@
 """Regression on a context observed with noise of known covariance (docs/mathematics.md, "Measurement-error bandit").
 
 V and W are (B, K, p, p), f and θ (theta) are (B, K, p): see `update_corrected`. The noise covariance Σ is (B, p, p),
-and rewarded (B,) counts the rewards of a stream. Features are y and, in the last column, the propensity π of the arm
-played.
+and `rewarded` (B,) is the number of rewards of each stream. Features are y and, in the last column, the propensity π
+of the arm played.
 """
 
 from __future__ import annotations

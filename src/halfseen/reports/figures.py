@@ -63,7 +63,7 @@ _STYLE: dict[Any, Any] = {
     "svg.hashsalt": "halfseen",  # so that the same data give the same file
     "svg.fonttype": "path",
 }
-_MOST_FORECAST = 6  # the figure of a forecast shows at most this many arms, and coordinates of the context
+_MOST_FORECAST = 6  # the figure of a forecast shows at most this many arms and this many coordinates of the context
 _FORECAST_STYLES: list[LineStyle] = [
     (_BLUE, _SOLID), (_VERMILION, _SOLID), (_GREEN, _SOLID), (_PURPLE, _DASHED), (_ORANGE, _DASHED), (_SKY, _DASHED),
 ]  # fmt: skip
@@ -100,7 +100,7 @@ def _new_figure(width: float, height: float) -> Iterator[Figure]:
 
 
 def _line_styles(agents: Iterable[str]) -> dict[str, LineStyle]:
-    """Return a style for each agent. Agents without a fixed style get colours that are used least in this figure."""
+    """Return a style for each agent. Agents without a fixed style get the colours that this figure uses least."""
     names = list(agents)
     uses = Counter(_FIXED_STYLES[name][0] for name in names if name in _FIXED_STYLES)
     styles, remaining = {}, list(_OTHER_STYLES)

@@ -127,7 +127,7 @@ def fit(
 
     with the smoothed moments S11 = Σ_{t=1..n} E[x_t x_tᵀ], S00 = Σ_{t=0..n−1} E[x_t x_tᵀ] and S10 = Σ_{t=1..n} E[x_t
     x_{t−1}ᵀ], and similarly for Σ, m_0 and P_0. The gradient is computed in a form without Q⁻¹ and Σ⁻¹ [4]_, because Q
-    and Σ are often almost singular at the maximum. The lower bound of Q is 1e-9 times the diagonal of Q of the start,
+    and Σ are often almost singular at the maximum. The lower bound of Q is 1e-9 times the diagonal of the start's Q,
     and the lower bound of Σ is 1e-6 times the variances of the features. P_0 has no lower bound: given D, Q and Σ, the
     likelihood is highest at P_0 = 0 and the best m_0, so P_0 becomes small.
 
@@ -262,7 +262,7 @@ def _maximise(
     """Return the finished ascent from the best of the starts.
 
     The fit of a full Σ starts from the maximum with a diagonal Σ, so that the result is never less likely than this
-    maximum. Starts with a Σ that is not diagonal are tried as well, beside the start from this maximum.
+    maximum. A start whose own Σ is not diagonal competes with the start from this maximum.
     """
     if freedom.update_noise != FULL:
         return _best([_Ascent(start, y, freedom, tolerance) for start in starts], limit, report)
@@ -302,7 +302,7 @@ class _Ascent:
     """A sequence of models of increasing log-likelihood, by EM and then by rounds of L-BFGS.
 
     Up to EM_ITERATIONS iterations of EM come before the first round of L-BFGS, and a single one before every later
-    round. If a round of L-BFGS finds no better model, up to EM_ITERATIONS iterations come before the next round.
+    round. If a round of L-BFGS finds no better model, up to EM_ITERATIONS iterations of EM come before the next one.
     """
 
     def __init__(
@@ -364,7 +364,7 @@ class _Ascent:
 
     def _run_lbfgs(self, limit: int, report: Report) -> None:
         def on_iterate(log_likelihood: float) -> None:
-            self.trace.append(max(log_likelihood, self.trace[-1]))  # L-BFGS and EM differ by rounding errors
+            self.trace.append(max(log_likelihood, self.trace[-1]))  # rounding errors may make it lower than that of EM
             report(self.iterations, self.trace[-1])
 
         with contextlib.suppress(np.linalg.LinAlgError):

@@ -35,7 +35,7 @@ _AGES = ((1, "under 1 s"), (10, "1–10 s"), (60, "10–60 s"), (600, "1–10 mi
 _OLDEST = "over 24 h"
 _MICROSECONDS = 1e6  # per second
 _WARM_UP = 500  # rounds that are filtered before the first round that is drawn
-_MAX_COVARIANCES = 4_000_000  # entries in all covariances; the larger the context, the fewer rounds are filtered
+_MAX_COVARIANCES = 4_000_000  # entries of all filtered covariances; with a larger context, fewer rounds are filtered
 
 Numbers = list[float | None]  # null where there is no number
 
@@ -73,7 +73,7 @@ class RewardSeries(Struct, frozen=True):
 
 
 class ArmShareSeries(Struct, frozen=True):
-    """The share of each arm in the decisions between two points."""
+    """The share of each arm in the decisions between two points of the chart."""
 
     round: list[int]
     arms: list[str]
@@ -110,7 +110,7 @@ class ForecastSeries(Struct, frozen=True):
 
 
 class DelaySeries(Struct, frozen=True):
-    """Quantiles of the seconds from a decision to its reward, for the decisions between two points."""
+    """Quantiles of the seconds from a decision to its reward, for the decisions between two points of the chart."""
 
     round: list[int]
     p50: Numbers

@@ -224,7 +224,7 @@ class LoadedStream:
             self.retired = True
 
     def _set_clock_back(self, clock: int) -> None:
-        """Count the reward wait from `clock` for decisions that were made while the clock was ahead."""
+        """If the clock was set back to `clock`, let decisions with a later time wait for rewards from `clock` on."""
         for decision_id in reversed(self.open_decisions):
             if self.open_decisions[decision_id].waiting_since <= clock:
                 break
