@@ -103,7 +103,7 @@ def perhaps_times(columns: Columns) -> tuple[str, ...]:
 
 
 def journal_columns(columns: Columns, stream: str | None) -> set[str]:
-    """Return the columns that have a reserved name, and cells of the form that an exported journal has in this column.
+    """Return the columns with a reserved name whose cells look like those of this column in an exported journal.
 
     In other tables, a column such as `branch` may be part of the context.
     """

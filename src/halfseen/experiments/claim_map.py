@@ -70,7 +70,7 @@ STARTS = (Start("Q̂₀ = I, L = 200", 1.0, 200), Start("Q̂₀ = εI, L = 1000"
 
 @dataclass(frozen=True)
 class MapPlan:
-    """The cells to play with each start, in the order of `STARTS`, the number of rounds, and the seeds."""
+    """The number of rounds, the seeds and, for each start in the order of `STARTS`, the cells to play."""
 
     cells: tuple[tuple[Cell, ...], ...]
     rounds: int

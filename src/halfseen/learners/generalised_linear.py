@@ -167,7 +167,7 @@ class GeneralisedLinear(Ridge):
         np.add.at(self.calibration[:, :, 1], (rows[checked], arms[checked]), changes[checked])
 
     def checked_rewards(self, rows: Ints) -> tuple[Ints, Floats]:
-        """Return how many rewards (K,) the `calibration` of `rows` includes per arm, and its sums (K, 3)."""
+        """Return the number of rewards (K,) in `calibration`, and its sums (K, 3), both over all streams in `rows`."""
         counts = np.maximum(self.reward_counts[rows] - FIRST_CHECKED, 0).sum(axis=0)
         return counts, self.calibration[rows].sum(axis=0)
 
