@@ -1,4 +1,4 @@
-"""Guardrails: shares of the decisions that are made without the chooser, and the rewards of each kind of decision."""
+"""Guardrails: which share of the decisions is made without the chooser, and the rewards of each kind of decision."""
 
 from __future__ import annotations
 
@@ -273,7 +273,7 @@ def _check_arms(shares: Floats, control: Ints, active: Mask) -> None:
 
 
 def lift_finding(lift: Lift) -> Finding | None:
-    """Return the finding about a lift, or None if there are too few rewards."""
+    """Return the finding about a lift (see `Lift`), or None if one of its two branches has too few rewards."""
     if min(lift.chooser.count, lift.other.count) < ENOUGH_REWARDS:
         return None
     verdict = Verdict.BAD if lift.difference.high < 0.0 else Verdict.FINE

@@ -49,7 +49,7 @@ def play_map(plan: MapPlan, jobs: int | None, cluster: str | None, out: Path) ->
                 interruption.written[0] = (
                     f"{now.done} of {now.total} slices are saved in {out}. To continue, run {command}."
                 )
-            show(now._replace(others=0))  # the other slices in the folder belong to the figure
+            show(now._replace(others=0))  # not shown: the other slices in the folder are those of the figure
 
         return claim_map.play_map(
             plan, jobs=processes(jobs, cluster), cluster=cluster, store=SliceStore(out / SLICES), progress=update

@@ -241,7 +241,7 @@ def history_decisions(estimator: Estimator, row: int, decisions: int) -> Ints:
 
 
 def observed_without_deciding(estimator: Estimator, row: int, extra_rounds: int) -> bool:
-    """Return whether some of the rounds without a decision may have been observed, so that they are not gaps.
+    """Return whether some rounds without a decision may have an observation, and so are not gaps.
 
     After a detected change of the dynamics, earlier gaps are no longer counted, so the result may be True even if there
     were no such observations.

@@ -101,7 +101,7 @@ def _cannot_replay(policy: str) -> HalfseenError:
 
 
 def reward_unit(agent: Agent, scaled: ScaledLog | None) -> float:
-    """Return the number by which rewards are divided for an agent, 1 without `scaled` or for rewards such as clicks."""
+    """Return the number by which an agent's rewards are divided: 1 without `scaled`, and for clicks or counts."""
     if scaled is None or agent.policy.learner.reward_range.family != "gaussian":
         return 1.0
     return scaled.reward_unit

@@ -41,7 +41,7 @@ RESERVED = {
 }  # fmt: skip
 _MOST_LISTED = 10  # a message lists at most this many names of columns
 _HOW = ("given", "default", "late")  # values of the field `how` of a reward in a journal
-_LISTS = {"propensities": "a list such as [0.2, 0.8]", "available": "a list of arms"}  # what error messages ask for
+_LISTS = {"propensities": "a list such as [0.2, 0.8]", "available": "a list of arms"}  # expected, for messages
 _IGNORED = ("retired", "model_accepted", "expired")  # events without a meaning for the evaluation
 
 
@@ -58,8 +58,8 @@ def read_log(
 ) -> Log:
     """Read a log from a file, whose format is given by the ending of its name, or from a table.
 
-    The rows of a table are sorted by the column `time`. The default is the column "time" or, if there is none, the only
-    column of dates.
+    The rows of a table are sorted by the column whose name is `time`. By default this is the column "time" or, if there
+    is none, the only column of dates.
     """
     if isinstance(log, str | Path):
         path = Path(log)
@@ -103,7 +103,7 @@ def perhaps_times(columns: Columns) -> tuple[str, ...]:
 
 
 def journal_columns(columns: Columns, stream: str | None) -> set[str]:
-    """Return the columns with a reserved name whose cells have the form that they have in an exported journal.
+    """Return the columns with a reserved name whose cells look like those of this column in an exported journal.
 
     In other tables, a column such as `branch` may be part of the context.
     """
@@ -403,7 +403,7 @@ def _read_table(
     builder = LogBuilder(source, ordered, observations.shape[1])
     how, folded, marks = (_cells(optional, name, rows) for name in ("how", "folded", "branch"))
     arrivals = _rewarded_after(optional, rows, times)
-    rewarded_rows: dict[int, list[int]] = {}  # rows by the decision after which their rewards arrived
+    rewarded_rows: dict[int, list[int]] = {}  # rows, by the last decision before their reward
     for at, reward in enumerate(rewards):
         if not math.isnan(reward):
             rewarded_rows.setdefault(int(arrivals[at]), []).append(at)
@@ -544,7 +544,7 @@ def _arms_in_order(
     """
     if arms is not None:
         given = _arm_names(arms)
-        written_as_text = all(isinstance(arm, str) and arm.isdecimal() for arm in given)  # as on a command line
+        written_as_text = all(isinstance(arm, str) and arm.isdecimal() for arm in given)  # as on the command line
         return [int(arm) for arm in given] if written_as_text and _all_integers(played) else given
     longest = max((len(one) for one in propensities or () if isinstance(one, list)), default=0)
     names = list(dict.fromkeys(played))

@@ -70,7 +70,7 @@ STARTS = (Start("Q̂₀ = I, L = 200", 1.0, 200), Start("Q̂₀ = εI, L = 1000"
 
 @dataclass(frozen=True)
 class MapPlan:
-    """The cells to play with each start, in the order of `STARTS`, the number of rounds, and the seeds."""
+    """The number of rounds, the seeds and, for each start in the order of `STARTS`, the cells to play."""
 
     cells: tuple[tuple[Cell, ...], ...]
     rounds: int
@@ -92,7 +92,7 @@ class MapPlan:
 
 
 def long_plan(before: ClaimMap, rounds: int) -> MapPlan:
-    """Return a plan that repeats, for each start, the cells in which a claim held `before`, with `rounds` rounds."""
+    """Return a plan that plays, with each start and `rounds` rounds, the cells of `before` in which a claim held."""
     repeated: list[tuple[Cell, ...]] = []
     for start, cells in zip(STARTS, before.plan.cells, strict=True):
         panels = [panel for panel in before.panels() if panel.start in (None, start)]
@@ -207,7 +207,7 @@ class ClaimMap:
 
 @dataclass(frozen=True)
 class Panel:
-    """The findings about one claim in all cells, with one start of EMKF, or with None if the start does not matter."""
+    """The findings about one claim in all cells. `start` is None if the start of EMKF does not matter."""
 
     number: int  # of the claim
     claim: Claim
@@ -292,7 +292,7 @@ def _rectangles_within(cells: set[Cell]) -> list[_Rectangle]:
 def _ranges(
     values: Sequence[float], text: Callable[[float], str], symbol: str
 ) -> Iterator[tuple[Sequence[float], str | None]]:
-    """Yield every range of neighbouring values with its description. For all values, the description is None."""
+    """Yield every range of neighbouring values with its description, which is None for the range of all values."""
     last = len(values) - 1
     for first, end in itertools.combinations_with_replacement(range(len(values)), 2):
         low, high = text(values[first]), text(values[end])

@@ -115,7 +115,7 @@ def _numbered(cells: dict[str, Any]) -> list[Arm] | None:
 def _renamed(columns: Columns, roles: dict[str, str]) -> Columns:
     """Rename the columns that were given for roles. For other roles, the column with the name of the role is kept.
 
-    The column of times keeps its name. If such a column was given, another column with the name "time" is left out.
+    If a column was given for the time, it keeps its name, and another column with the name "time" is left out.
     """
     for given in roles.values():
         columns.as_given(given)  # raises if there is no such column

@@ -1,4 +1,4 @@
-"""Plays slices with one agent each in parallel, and saves their summaries, so that an interrupted run can continue."""
+"""Plays slices of one agent each, in parallel, and saves their summaries, so that an interrupted run can continue."""
 
 from __future__ import annotations
 

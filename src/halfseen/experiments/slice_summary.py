@@ -54,7 +54,7 @@ def world_and_agent(task: Slice) -> tuple[str, str]:
 def change_windows(world: World, rounds: int) -> tuple[slice, slice] | None:
     """Return the rounds, counted from 0, that are averaged before and after the world's change.
 
-    Returns None if the world does not change in these rounds.
+    Returns None if the world does not change in the first `rounds` rounds.
     """
     change = world.changes_after
     if change is None or change >= rounds:

@@ -62,12 +62,12 @@ def play_rounds(  # type: ignore[no-untyped-def]
 ):
     """Score, draw, pick and learn in n rounds of B streams, stream by stream, to use the processor cache better.
 
-    Row b·n + t of features (B·n, p) and of the expected rewards (B·n, K) is round t of stream b. Widths are (B·n, K),
-    or (B, K) if they are constant. rounds (B,) are the numbers of the first rounds. The reward of an arm is its
-    expected reward plus noise (B, n). The learner gets the reward divided by `unit`. The arms played and the rewards
-    are written to `arms` (B, n) and `rewards` (B, n). Returns b·n + t of the first reward that the learner refused (see
-    `learn_rewards`), or −1. If several rewards are refused, the first is the one in the earliest round and, within this
-    round, in the stream with the lowest number. From this round on, the results are not complete.
+    Row b·n + t of `features` (B·n, p) and of `expected` (B·n, K) is round t of stream b. `widths` are (B·n, K), or
+    (B, K) if they are constant. `rounds` (B,) has the number of each stream's first round. The reward of an arm is its
+    `expected` reward plus `noise` (B, n). The learner gets the reward divided by `unit`. The arms played and the
+    rewards are written to `arms` (B, n) and `rewards` (B, n). Returns b·n + t of the first reward that the learner
+    refused (see `learn_rewards`), or −1. If several rewards are refused, the first is the one in the earliest round
+    and, within this round, in the stream with the lowest number. From this round on, the results are not complete.
     """
     streams, n = noise.shape
     products, gain = np.empty(cov.shape[2]), np.empty(mean.shape[2])

@@ -33,11 +33,11 @@ class GeneralisedLinear(Ridge):
 
     The expected reward of arm a is μ(η) with the linear predictor η = θ_aᵀ(1, c). The family of the rewards determines
     μ: the identity for "gaussian" with noise variance 1, the logistic function for "binary", exp for "count" (the
-    Poisson distribution). The learner stores N(m_a, C_a). Before a reward r is learnt, the linear predictor has the
-    mean mᵀ(1, c) and the variance q = (1, c)ᵀC(1, c). Let z be the mode of its posterior given r, and w the curvature
-    of −log p(r | z) at the mode. The updates are m += C(1, c)(r − μ(z)) and C −= w C(1, c)(1, c)ᵀC/(1 + wq). For
-    "gaussian" this is exact. In `Ridge` the covariance is in units of the noise variance. Here it is not, because the
-    family determines the variance of the rewards.
+    Poisson distribution). The learner stores the posterior of θ_a as N(m_a, C_a). Before a reward r is learnt, the
+    linear predictor has the mean mᵀ(1, c) and the variance q = (1, c)ᵀC(1, c). Let z be the mode of its posterior given
+    r, and w the curvature of −log p(r | z) at the mode. The updates are m += C(1, c)(r − μ(z)) and
+    C −= w C(1, c)(1, c)ᵀC/(1 + wq). For "gaussian" this is exact. In `Ridge` the covariance is in units of the noise
+    variance. Here it is not, because the family determines the variance of the rewards.
 
     The prior of the p slopes is N(0, I/(λp)): for features of variance 1, the slopes contribute 1/λ to the prior
     variance of η, whatever p is. The prior of the intercepts is N(b, 1). b is set so that the expected reward of an arm
@@ -167,7 +167,7 @@ class GeneralisedLinear(Ridge):
         np.add.at(self.calibration[:, :, 1], (rows[checked], arms[checked]), changes[checked])
 
     def checked_rewards(self, rows: Ints) -> tuple[Ints, Floats]:
-        """Return how many rewards (K,) the `calibration` of `rows` includes per arm, and its sums (K, 3)."""
+        """Return the number of rewards (K,) in `calibration`, and its sums (K, 3), both over all streams in `rows`."""
         counts = np.maximum(self.reward_counts[rows] - FIRST_CHECKED, 0).sum(axis=0)
         return counts, self.calibration[rows].sum(axis=0)
 

@@ -102,7 +102,7 @@ class MarketDays:
         }
 
     def world(self, name: str, rewards: dict[str, Floats], about: str) -> RecordedWorld:
-        """Return a world with the columns of `context`, made of the rows without missing values."""
+        """Return a world with these `rewards` and the columns of `context`, without rows that have missing values."""
         columns = self.context() | rewards
         complete = np.isfinite(np.stack(list(columns.values()))).all(axis=0)
         return recorded(

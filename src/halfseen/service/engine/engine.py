@@ -246,7 +246,7 @@ class Engine:
     # ------------------------------------------------------------------ the engine itself
 
     def ready(self) -> bool:
-        """Return whether the last use of the database succeeded."""
+        """Return whether the last use of the database succeeded and the engine is not closing."""
         return self._queue.available and not self._queue.closing
 
     def update_gauges(self) -> None:
