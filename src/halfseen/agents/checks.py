@@ -61,8 +61,8 @@ def check_agent(agent: Any, *, observed: int = 3, arms: int = 4, **options: Any)
     Table
         One row per check, with the result "passed", "no" or "accepted". "no" is followed by what the agent cannot do,
         and is possible only for optional abilities. "accepted" means that the agent takes late rewards or missing
-        entries without an error, but that its decisions did not show whether it handles them well. An agent may learn
-        too slowly for the few rounds of a check.
+        entries without an error, but that its decisions did not show whether it handles them well. For
+        example, the agent may learn too slowly for the few rounds of a check.
 
     Raises
     ------
