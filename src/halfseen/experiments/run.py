@@ -126,7 +126,7 @@ def run_experiment(
     progress: Callable[[int, int], None] | None = None,
     on_saved: Callable[[SavedSlices], None] | None = None,
 ) -> Result:
-    """Run an experiment. Only its slices are saved in `out`. `on_saved` is called after every saved slice."""
+    """Run an experiment. Saves the slices in `out`, but not the result. Calls `on_saved` after every saved slice."""
     if resume and out is None:
         raise invalid("resume", "out, the folder of the interrupted run", "no folder")
     store = None if out is None else SliceStore(Path(out) / SLICES)

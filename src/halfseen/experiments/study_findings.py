@@ -72,7 +72,7 @@ def _rows(log: Log) -> Finding:
 
 def _rewards(log: Log) -> Finding | None:
     rewards = int(log.rewarded.sum())
-    if rewards >= ENOUGH or log.rounds < ENOUGH:  # few decisions are reported by `_rows`
+    if rewards >= ENOUGH or log.rounds < ENOUGH:  # too few decisions are reported by `_rows`
         return None
     sentence = f"the log has only {count(rewards, 'reward')}, too few for any reliable interval"
     return Finding("rewards", rewards, f"{rewards:,}", f"{ENOUGH} or more", Verdict.BAD, sentence)

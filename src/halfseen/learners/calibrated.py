@@ -354,7 +354,7 @@ class Calibrated(Learner):
         Returns None if there is no reward, or if the numbers are so extreme that the result is not finite.
 
         If `warm` is true, the estimation starts from the current hyperparameters. If `fixed_hyperparameters` is also
-        true, the current hyperparameters are not changed.
+        true, they are used unchanged.
         """
         if np.isnan(rewards).all():
             return None
@@ -444,7 +444,7 @@ class Calibrated(Learner):
     def update_context(
         self, rows: Ints, positions: Ints, arms: Ints, rewards: Floats, x: Floats, shift: Floats, raw: Mask
     ) -> None:
-        """Update the beliefs about contexts, whose means are x (B, d), with rewards as measurements of the contexts.
+        """Update the beliefs about contexts, with means x (B, d), from rewards, which are used as measurements of them.
 
         The rewards are those at `positions` (n,) of the histories `arms` and `rewards` (B, H). Streams marked in `raw`
         (B,) are not updated, because their context is the raw observation.
