@@ -271,7 +271,7 @@ def _column(feature: str, log: Log) -> str:
 
 
 def _like_the_reward(log: Log) -> Finding | None:
-    """Return a finding if a column is nearly equal to the reward. It is probably not known when an arm is chosen."""
+    """Return a finding about columns nearly equal to the reward, which agents probably do not know in advance."""
     rewards, observations = log.rewards[log.rewarded], log.observations[log.rewarded]
     correlations = {
         name: _correlation(column, rewards) for name, column in zip(_names(log), observations.T, strict=True)
