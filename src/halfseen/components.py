@@ -159,9 +159,9 @@ class Stateful:
 
 
 def _drop_inherited(component: type, base: type, shortcut: str, *steps: str) -> None:
-    """Give a class the `shortcut` of `base` if the class overrides one of the methods `steps`, but not `shortcut`.
+    """Give a class that overrides one of the methods `steps`, but not `shortcut`, the `shortcut` of `base`.
 
-    A shortcut inherited from another class would not call the overriding methods.
+    A shortcut inherited from a class in between would not call the overriding methods.
     """
 
     def depth(name: str) -> int:
@@ -293,7 +293,7 @@ class Estimator(Stateful, ABC):
 
 
 def observe_nothing(estimator: Estimator, rows: Ints, rounds: Ints, missing: Ints, observed: int) -> None:
-    """Let an estimator process `missing` (n,) rounds after `rounds` (n,), with all `observed` entries missing."""
+    """Call `observe` for the `missing` (n,) rounds that follow the rounds `rounds` (n,), with `observed` NaNs each."""
     for i in range(int(missing.max(initial=0))):
         part = missing > i
         nothing = np.full((int(part.sum()), observed), np.nan)
@@ -322,7 +322,7 @@ class Learner(Stateful, ABC):
     def score(self, rows: Ints, features: Floats) -> tuple[Floats, Floats]:
         """Predict the reward of every arm. Returns the predictions and their variances, both (n, K).
 
-        The predictions may be on another scale than the rewards if larger predictions mean larger expected rewards.
+        The predictions may be on another scale than the rewards, but larger ones must mean larger expected rewards.
         `expected_rewards` converts them to rewards.
         """
 

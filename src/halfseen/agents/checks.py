@@ -61,8 +61,8 @@ def check_agent(agent: Any, *, observed: int = 3, arms: int = 4, **options: Any)
     Table
         One row per check, with the result "passed", "no" or "accepted". "no" is followed by what the agent cannot do,
         and is possible only for optional abilities. "accepted" means that the agent takes late rewards or missing
-        entries without an error, but that its decisions did not show whether it handles them well. An agent may learn
-        too slowly for the few rounds of a check.
+        entries without an error, but that its decisions did not show whether it handles them well. For example,
+        the agent may learn too slowly for the few rounds of a check.
 
     Raises
     ------
@@ -248,8 +248,8 @@ class _PlainChecks:
         """Find out whether each reward is learnt for the arm of its own round.
 
         One of two arms pays 1 and the other 0. An agent that prefers the better arm when rewards arrive at once is
-        expected to prefer it when they arrive a few rounds later. If an agent learnt the reward of a round for the arm
-        of a later round, it could learn the reward of the better arm for the worse arm.
+        expected to prefer it when they arrive a few rounds later. An agent that learns the reward of a round for the
+        arm of a later round can take the reward of the better arm for that of the worse arm.
         """
         self._try(lambda: self._play(self._make(), arrive=lambda t: range(t - 4, t + 1) if t % 5 == 0 else ()))
         late = [self._try(functools.partial(self._shares, lag, better)) for lag in _LAGS for better in (0, 1)]
@@ -275,8 +275,8 @@ class _PlainChecks:
     def _missing(self) -> None:
         """Find out whether decisions still depend on the observations after rounds with missing entries.
 
-        Two runs differ only in the observations after these rounds. Suppose that both runs play the same arms, but that
-        many arms differ if no entries are missing. Then missing entries make the agent ignore its observations.
+        Two runs differ only in the observations after these rounds. If both play the same arms, although many arms
+        differ when no entries are missing, then missing entries make the agent ignore its observations.
         """
         self._try(self._first_missing)
         changed_after_missing = self._try(lambda: self._changed_by_observations(missing=True))
@@ -418,7 +418,7 @@ class _ComponentChecks:
         )
 
     def _nothing_shared(self) -> None:
-        """Check that streams play the same arms alone as they do after other streams have learnt the opposite."""
+        """Check that streams play the same arms alone and after other streams have learnt the opposite."""
         alone, early = self._play(self._build()), self._build()
         for _ in _OTHERS:
             other = self._build()

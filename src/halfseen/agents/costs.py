@@ -143,7 +143,7 @@ class StreamBudgets(Stateful):
         self.spent[rows] += costs
 
     def learn(self, rows: Ints, rewards: Floats) -> None:
-        """Add rewards (n,) to the reward moments of their streams, in the given order."""
+        """Update the mean and the variance of the rewards of each stream with rewards (n,), in the given order."""
         for part in distinct_batches(rows):
             add_rewards(self.reward_counts, self.reward_means, self.reward_squares, rows[part], rewards[part])
 

@@ -9,7 +9,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-_UNKNOWN = f"unknown source code {uuid.uuid4()}"  # differs in every process, so that no other code has the same hash
+_UNKNOWN = f"unknown source code {uuid.uuid4()}"  # differs in every process, so results of such code are not reused
 
 
 def source_hash_of(thing: Any) -> str:

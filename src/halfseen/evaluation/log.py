@@ -96,7 +96,7 @@ class Log:
         return self.filled + int((~self.rewarded).sum())
 
     def with_missing_rewards(self, value: float) -> Log:
-        """Return the log with the reward `value` for every decision without one. Agents learn it after the decision."""
+        """Return the log with the reward `value`, learnt right after the decision, for every decision without one."""
         empty = ~self.rewarded
         steps: list[LogStep] = []
         for step in self.steps:

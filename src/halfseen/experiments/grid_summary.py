@@ -73,7 +73,7 @@ def grid_table(result: Result) -> Table:
 
 
 def grid_lines(result: Result, option: str) -> list[dict[str, Any]]:
-    """Return the rows for the figure. `line` names the agent and its values of all options except `option`."""
+    """Return the rows for the figure. `line` names the agent, with its values of all options except `option`."""
     lines = []
     for row in grid_rows(result):
         others = ",".join(f"{name}={value}" for name, value in row["values"].items() if name != option)

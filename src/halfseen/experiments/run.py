@@ -19,8 +19,8 @@ from halfseen.worlds.world import World
 
 # A slice has at most 64 seeds: enough to make the Python code between kernel calls cheap, few enough for the L2 cache.
 MOST_SEEDS = 64
-# Slices that are saved, or that can be lost with a worker, are smaller. They have at most SAFE_SEEDS seeds or, if it is
-# more, (seeds × worlds)/SAFE_SLICES seeds.
+# Slices that are saved, or that can be lost with a worker, are smaller. They have at most SAFE_SEEDS or
+# (seeds × worlds)/SAFE_SLICES seeds, whichever is more.
 SAFE_SEEDS, SAFE_SLICES = 10, 16
 PYTHON_OVERHEAD = 6  # the Python code between kernel calls takes as long as playing this many streams
 SLICES = "slices"  # name of the folder for saved slices
@@ -126,7 +126,7 @@ def run_experiment(
     progress: Callable[[int, int], None] | None = None,
     on_saved: Callable[[SavedSlices], None] | None = None,
 ) -> Result:
-    """Run an experiment. Only its slices are saved in `out`. `on_saved` is called after every saved slice."""
+    """Run an experiment. Saves the slices in `out`, but not the result. Calls `on_saved` after every saved slice."""
     if resume and out is None:
         raise invalid("resume", "out, the folder of the interrupted run", "no folder")
     store = None if out is None else SliceStore(Path(out) / SLICES)

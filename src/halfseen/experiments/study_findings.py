@@ -56,7 +56,7 @@ def answer(findings: tuple[Finding, ...]) -> str:
 
 
 def facts(findings: tuple[Finding, ...]) -> list[str]:
-    """Return the sentences of plain facts, which are findings for which every value is acceptable."""
+    """Return the sentences of those findings for which every value is acceptable."""
     return [one.sentence for one in findings if one.verdict is Verdict.FINE and one.expected == ANY]
 
 
@@ -72,7 +72,7 @@ def _rows(log: Log) -> Finding:
 
 def _rewards(log: Log) -> Finding | None:
     rewards = int(log.rewarded.sum())
-    if rewards >= ENOUGH or log.rounds < ENOUGH:  # few decisions are reported by `_rows`
+    if rewards >= ENOUGH or log.rounds < ENOUGH:  # too few decisions are reported by `_rows`
         return None
     sentence = f"the log has only {count(rewards, 'reward')}, too few for any reliable interval"
     return Finding("rewards", rewards, f"{rewards:,}", f"{ENOUGH} or more", Verdict.BAD, sentence)
@@ -123,7 +123,7 @@ def _arms(log: Log) -> list[Finding | None]:
 
 
 def _rare_arms(log: Log) -> Finding | None:
-    """Return a finding about arms that were played too rarely for an estimate, with the first row of each arm."""
+    """Return a finding about arms that were played too rarely for an estimate, and when each was played first."""
     played = np.bincount(log.played, minlength=len(log.arms)).tolist()
     rare = [arm for arm, times in enumerate(played) if 0 < times < FEW_PLAYS]
     if not rare:
@@ -271,7 +271,7 @@ def _column(feature: str, log: Log) -> str:
 
 
 def _like_the_reward(log: Log) -> Finding | None:
-    """Return a finding if a column is nearly equal to the reward. Agents would hardly know it when they decide."""
+    """Return a finding about columns nearly equal to the reward, which agents probably do not know in advance."""
     rewards, observations = log.rewards[log.rewarded], log.observations[log.rewarded]
     correlations = {
         name: _correlation(column, rewards) for name, column in zip(_names(log), observations.T, strict=True)

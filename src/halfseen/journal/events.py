@@ -77,7 +77,7 @@ class Decided(Struct, frozen=True, omit_defaults=True):
     expected: list[float | None]
     available: list[Arm] | None = None
     key: str | None = None
-    clock: int | None = None  # the time on the clock, if it was more than a second before the time of the event
+    clock: int | None = None  # the time on the clock, if it was more than a second behind `Event.time`
     branch: Branch | None = None  # what made the decision, None without guardrails
     costs: list[float] | None = None  # of the arms, None if the request had none
     elapsed: int = 1  # steps since the last observation or decision

@@ -27,7 +27,7 @@ from halfseen.kernels.linalg import FREEZE, copy_into, dot_transposed, nearly_eq
 LOG_2PI = 1.8378770664093453
 CHUNK = 256  # rows per matrix product, which fit the cache and are too few for BLAS to start threads
 
-# If two covariances have converged up to FREEZE, and their relative difference is below this, they have the same limit.
+# Two covariances that have converged up to FREEZE count as equal limits if their relative difference is below this.
 SAME_LIMIT = 1e-10
 NONE = -1
 # Columns of the tree. NEXT_COMPLETE: the child for a complete observation. FIRST_CHILD: the first of the other

@@ -101,7 +101,7 @@ def minimise_information_ratio(means, variances, widths, noise_variances, availa
                 unit = max(unit, widths[i, a] * math.sqrt(variances[i, a]) - regrets[a])
             elif not scored:  # no arm has a score, so all are equal
                 eligible[a], information[a] = available[i, a], 0.0
-        if math.isinf(most):  # arms without noise give infinite information; the other arms then count as 0
+        if math.isinf(most):  # infinite information (no noise) counts as 1, finite information as 0
             most = 1.0
             for a in range(arms):
                 information[a] = 1.0 if math.isinf(information[a]) else 0.0

@@ -237,8 +237,8 @@ def all_below(packed: Stack, size: int, ceilings: Vector, below: Flags) -> None:
 def raise_to_floor(C: Matrix, floor: Vector) -> Matrix:
     """Return the matrix X ⪰ diag(floor) that maximises −log|X| − tr(X⁻¹C). If C ⪰ diag(floor), this is C.
 
-    In coordinates in which the floor is the identity, eigenvalues of C below 1 are replaced by 1. A floor with a 0 is
-    ignored.
+    In coordinates in which the floor is the identity, eigenvalues of C below 1 are replaced by 1. If an entry
+    of the floor is 0, C is returned.
     """
     if not (floor > 0.0).all() or _exceeds_floor(C, floor) or not np.isfinite(C).all():
         return C

@@ -91,7 +91,7 @@ def fit_rewards(
     rewarded = np.flatnonzero(~np.isnan(rewards))
     origin = float(rewards[rewarded[0]]) if len(rewarded) and not through_zero else 0.0
     rewards = rewards - origin
-    # Products of extreme rewards would overflow. Dividing by a power of two changes no digit.
+    # Products of extreme rewards would overflow, so rewards are divided by a power of two, which changes no digit.
     unit = float(np.ldexp(1.0, int(np.frexp(np.nanmax(np.abs(rewards), initial=0.0))[1])))
     rewards = rewards / unit
     G, h = np.zeros((count, p, p)), np.zeros((count, p))
@@ -199,7 +199,7 @@ class Calibrated(Learner):
         self.rewards_at_fit = np.zeros(count, dtype=np.int64)  # number of rewards at the time of the last fit
         self.fit_mean = self.mean.copy()  # `mean` at the last fit
         self.fit_var = self.mean.copy()  # the diagonals of `cov` at the last fit
-        self.wild_rewards = np.zeros(count, dtype=np.int64)  # rewards with a weight below WILD
+        self.wild_rewards = np.zeros(count, dtype=np.int64)  # number of rewards with a weight below WILD
         self.through_zero = np.zeros(count, dtype=np.bool_)
         self.has_other = np.zeros(count, dtype=np.bool_)  # whether the arms are also fitted under another origin
         self.other_mean, self.other_cov = self.mean.copy(), self.cov.copy()
@@ -354,7 +354,7 @@ class Calibrated(Learner):
         Returns None if there is no reward, or if the numbers are so extreme that the result is not finite.
 
         If `warm` is true, the estimation starts from the current hyperparameters. If `fixed_hyperparameters` is also
-        true, the current hyperparameters are not changed.
+        true, they are used unchanged.
         """
         if np.isnan(rewards).all():
             return None
@@ -444,7 +444,7 @@ class Calibrated(Learner):
     def update_context(
         self, rows: Ints, positions: Ints, arms: Ints, rewards: Floats, x: Floats, shift: Floats, raw: Mask
     ) -> None:
-        """Update the beliefs about contexts, whose means are x (B, d), with rewards as measurements of the contexts.
+        """Update the beliefs about contexts, with means x (B, d), from rewards, which are used as measurements of them.
 
         The rewards are those at `positions` (n,) of the histories `arms` and `rewards` (B, H). Streams marked in `raw`
         (B,) are not updated, because their context is the raw observation.

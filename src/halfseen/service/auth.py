@@ -23,7 +23,7 @@ from halfseen.journal.journal import Token
 from halfseen.service.errors import ServiceError, refusal
 
 SCOPES = ("read", "decide", "admin")
-DESCRIBE = "describe"  # required by routes that tokens of every scope may use; no token itself has this scope
+DESCRIBE = "describe"  # the scope of routes that every valid token may use; no token itself has it
 _GRANTED_BY = {scope: frozenset({scope, "admin"}) for scope in SCOPES} | {DESCRIBE: frozenset(SCOPES)}
 _PREFIX = "halfseen"
 _REFRESH_SECONDS = 2.0  # between two reads of all tokens; a token revoked meanwhile is accepted until the next read

@@ -73,7 +73,7 @@ class Columns:
         return features, notes
 
     def _zeros_and_ones(self, name: str, cells: Any) -> tuple[dict[str, Floats], str | None]:
-        """Return one column per text except the reference, and the reference, which is None if all texts are equal."""
+        """Return one column per text except the reference, and the reference itself (None if all texts are equal)."""
         texts = [None if is_missing(cell) or not str(cell).strip() else str(cell).strip() for cell in cells]
         rows = Counter(text for text in texts if text is not None)
         categories = sorted(rows)
