@@ -64,7 +64,7 @@ class Passed(NamedTuple):
 
 
 class UnrecordedDecision:
-    """A decision that is not recorded yet. Recording computes the propensities of many decisions at once."""
+    """A decision that is not recorded yet. Decisions are recorded together to save time."""
 
     __slots__ = ("decision", "observation", "passed", "reply", "request")
     reply: DecisionReply
@@ -98,7 +98,7 @@ class StreamTransaction:
         self.expired = self._expire_overdue(max_expired)
 
     def find_decisions(self, keys: Iterable[str | None], decision_ids: Iterable[str]) -> None:
-        """Read the decisions with these keys, and the outcomes of those `decision_ids` that are no longer open."""
+        """Read the decisions with these keys, and the outcomes of those of `decision_ids` that are not open."""
         valid = [key for key in keys if key is not None and is_valid_key(key)]
         for event in self._journal.decisions_with_keys(self.row.id, valid):
             if isinstance(event.content, events.Decided) and event.key is not None and event.id is not None:
