@@ -19,7 +19,7 @@ MOST_SUGGESTED = 20  # an error message suggests a name only if there are at mos
 class StreamRegistry:
     """Maps numbers and names of streams to rows.
 
-    Rows of removed streams are reused, but numbers are not, so `numbers` is always increasing.
+    Rows of removed streams are reused, but numbers are not, so `numbers` is sorted.
     """
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class StreamRegistry:
     def add(self, rows: Ints, names: Sequence[str], numbers: Ints | None = None) -> Ints:
         """Add streams at `rows`, which `free_rows` returned, and return their numbers.
 
-        `names` is empty or has one entry per stream, which is empty for a stream without a name.
+        `names` has one entry per stream, an empty one for a stream without a name, or is empty if no stream has a name.
         """
         count, size = self._count, self._count + len(rows)
         if numbers is None:
@@ -111,7 +111,7 @@ class StreamRegistry:
         return int(stream)
 
     def positions(self, streams: Iterable[Stream] | Ints) -> Ints:
-        """Return the positions of distinct streams in `numbers` and `rows`."""
+        """Return the positions of streams in `numbers` and `rows`, and refuse repeated streams."""
         if isinstance(streams, np.ndarray) and streams.dtype.kind in "iu" and streams.ndim == 1:
             wanted = streams.astype(np.int64)
         else:

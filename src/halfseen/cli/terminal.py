@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from halfseen.experiments.slice_schedule import Progress
     from halfseen.experiments.study import Study
 
-_NAME_WIDTH = 20  # a longer name in the first column may wrap before a column is left out
+_NAME_WIDTH = 20  # names in the first column wrap to this width before other columns are left out
 # Columns that are left out, in this order, if the terminal is too narrow.
 _OPTIONAL_RESULT_COLUMNS = ("rounds/s", "µs/round", "mean ‖x−x̂‖", "median", "95 % interval")
 _OPTIONAL_LEADERBOARD_COLUMNS = ("wall s", "of medians", "median", "before", "after", "worst seed", "µs/round")

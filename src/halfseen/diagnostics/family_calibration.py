@@ -26,7 +26,7 @@ def family_calibration(
 ) -> tuple[dict[str, object], tuple[Finding, ...]]:
     """Compare the rewards of the streams `rows` with what their learner expected, per arm.
 
-    Each reward is compared with its expectation before it was learnt. The sum of the differences is divided by its
+    The expectation of a reward is the one from before it was learnt. The sum of the differences is divided by its
     standard error. The variance of a click is p(1 − p), and the variance of a count is that of a Poisson variable with
     an uncertain mean. Returns facts and findings. Both are empty if the learner has no model of clicks or counts.
     """

@@ -99,8 +99,7 @@ def nis_degrees_of_freedom(white: Floats) -> float:
 class BiasTest(NamedTuple):
     """Test of the means of w. Σ_i (Σ_t w_ti)²/n_i has a χ² distribution with k degrees of freedom.
 
-    An entry of w mixes the errors of several sensors if these are correlated. So the biased sensor is found in
-    `by_sensor`.
+    If sensors are correlated, an entry of w mixes their errors. The biased sensor is therefore found from `by_sensor`.
     """
 
     largest: float  # largest absolute mean of a sensor, in standard deviations of its innovation
@@ -190,8 +189,8 @@ def nis_by_block(white: Floats) -> NisByBlock:
     """Compute the NIS of at most 30 blocks of about equal length, with at least 20 rounds each.
 
     Blocks without an observed entry are left out. A ratio is unusual if it is more than `limit` times the median ratio.
-    If the model is correct, the probability that any ratio is unusual is about SIGNIFICANCE. If the model is wrong at
-    all times, ratios differ more. So log(limit) is at least BLOCK_SPREADS times the standard deviation of the log
+    If the model is correct, the probability that any ratio is unusual is about SIGNIFICANCE. If the model is wrong
+    throughout, all ratios vary more. So log(limit) is at least BLOCK_SPREADS times the standard deviation of the log
     ratios, which is estimated from their median absolute deviation.
     """
     low_quartile, high_quartile = np.nanquantile(white, [0.25, 0.75])

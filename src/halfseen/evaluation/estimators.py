@@ -52,7 +52,7 @@ class RewardedRounds:
     predicted: Floats  # (m, K)
     logged: Floats  # (m, K) propensities, or 1 for the arm played and 0 for the others
     estimated: bool = False  # whether propensities were estimated
-    unstable: bool = False  # whether estimated propensities do not hold in some period
+    unstable: bool = False  # whether estimated propensities are wrong in some period
     model: RewardModel | None = None  # without it, only the estimators in SHOWN are available
 
     def __len__(self) -> int:
@@ -127,7 +127,7 @@ class RunningEstimate(NamedTuple):
 class _Terms(NamedTuple):
     """An estimate, and a series for its standard error.
 
-    The mean of the series has, to first order, the same random error as the estimate. It may differ by a constant.
+    The mean of the series has, to first order, the same random error as the estimate. The two may differ by a constant.
     """
 
     value: float
@@ -265,7 +265,7 @@ def running_ratio(above: Floats, below: Floats, weights: Floats, ends: Ints, fin
     these rounds minus 1. Autocorrelation is measured once: all intervals are scaled by the same factor, such that the
     last one is the interval of `final`.
     """
-    centre = final.value if np.isfinite(final.value) else 0.0  # subtracted first, because large squares lose digits
+    centre = final.value if np.isfinite(final.value) else 0.0  # subtracted before squaring, to lose no digits
     residuals = above - centre * below
 
     def total(series: Floats) -> Floats:

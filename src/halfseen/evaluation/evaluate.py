@@ -325,8 +325,8 @@ def evaluate(
     propensities : {"logged", "estimated"}, optional
         Where propensities come from. With "estimated", a multinomial logistic regression on the observed columns
         estimates them, by cross-fitting on blocks of time, and estimates below 0.01 count as 0.01. By default,
-        propensities are estimated only for decisions without a logged propensity. Notes say so, and say if the
-        estimates do not hold over time.
+        propensities are estimated only for decisions without a logged propensity. A note says so, and another one if
+        the estimates are wrong in some period.
     regularisation : float, optional
         The ridge penalty of the reward model of the direct method and of the doubly robust estimators.
     reward_family : {"gaussian", "binary", "count"}, optional
@@ -470,7 +470,7 @@ def _estimator_names(given: Any) -> tuple[str, ...]:
 
 
 def _told(policy: Resolved, family: str) -> Resolved:
-    """Return `policy`. If it is an agent with an option `reward_family` that is not set, set it to `family`."""
+    """Return `policy`, with `reward_family=family` if it is an agent that has this option and does not set it."""
     if not isinstance(policy, AgentSpec) or FAMILY_OPTION not in policy.entry.options:
         return policy
     return AgentSpec(policy.entry, {FAMILY_OPTION: family} | dict(policy.options), policy.label)

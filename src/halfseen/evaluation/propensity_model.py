@@ -22,7 +22,7 @@ _CHANCE = 0.001  # with a smaller p-value, the choice of arms counts as changed
 def with_estimated_propensities(log: Log) -> tuple[Log, str]:
     """Return the log with estimated propensities where none were logged, and one sentence about them.
 
-    Arms with an estimate below the floor count as not covered: their propensity is 0 unless they were played.
+    An estimate below PROPENSITY_FLOOR is replaced by 0, or by PROPENSITY_FLOOR if the arm was played.
     """
     unknown = np.isnan(log.propensity)
     number, played = int(unknown.sum()), log.played[unknown]
@@ -85,8 +85,8 @@ def changed_shares(log: Log, rows: Mask) -> str | None:
 def estimated_propensities(observations: Floats, played: Ints, possible: Mask) -> Floats:
     """Estimate the probability (n, K) of every arm that was possible, by cross-fitting.
 
-    Rounds are divided into the blocks of time of the reward model. Each block is predicted by a multinomial logistic
-    regression on (1, standardised y) in the other blocks, with a penalty on the squared coefficients.
+    Rounds are divided into the same blocks of time as for the reward model. Each block is predicted by a multinomial
+    logistic regression on (1, standardised y) in the other blocks, with a penalty on the squared coefficients.
     """
     features = standardised(observations)
     n, arms = possible.shape

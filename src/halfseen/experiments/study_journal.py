@@ -163,7 +163,7 @@ def full_propensities(log: Log) -> Floats:
 
 
 def check_journal(log: Log) -> str | None:
-    """Return why no journal can be written that the service could import, or None if one can be written."""
+    """Return why the log cannot be written as a journal for the service, or None if it can."""
     if find_spec("msgspec") is None:
         return str(missing_extra("msgspec", "service", "the journal"))
     if not log.is_table:

@@ -52,8 +52,9 @@ def pick_one(i, means, variances, noise, w, widths, distribution, v, available):
 def pick(means, variances, widths, distribution, noise, available, winners):  # type: ignore[no-untyped-def]
     """Write the available arm with the highest score in every row to `winners` (n,).
 
-    means, variances, widths and available are (n, K). noise (n, K) are the standard normals z of the draws ζ. Ties are
-    broken by the larger noise. The noises are exchangeable, so each of m tied arms wins with probability 1/m.
+    `means`, `variances`, `widths` and `available` are (n, K). `noise` (n, K) has the standard normals z that determine
+    ζ. Ties are broken by the larger noise. The noises are exchangeable, so each of m tied arms wins with probability
+    1/m.
     """
     for i in range(means.shape[0]):
         winners[i] = pick_one(i, means, variances, noise, i, widths, distribution, i, available)
@@ -106,8 +107,8 @@ def _integrate(means, stds, distribution, random, low, high, share, probabilitie
                 count += 1
                 if x < means[a] + _REACH * stds[a]:
                     step = min(step, max(panel * stds[a], means[a] + begin * stds[a] - x))
-        end = x + max(step, 1e-15 * abs(x))  # at least one rounding step, so that the loop ends
-        step = end - x  # the rounded width, so that panels leave no gap
+        end = x + max(step, 1e-15 * abs(x))  # x must increase despite rounding, so that the loop ends
+        step = end - x  # the width after rounding, so that panels leave no gap
         if not started:
             below = 1.0
             for j in range(count):
@@ -145,11 +146,11 @@ def _win_probabilities(scores, spreads, distribution, available, probabilities):
     """Add to `probabilities` (K,) the probability that arm a has the highest of the independent scores m_a + s_a ζ_a.
 
     If s_a is 0, or negligible compared with the largest s, the score of arm a is a point mass. The highest point mass
-    is a floor: no score below it wins. If no other score exceeds the floor, one of the point masses wins. The loop
+    is a floor: no score below it wins. If no random score exceeds the floor, one of the point masses wins. The loop
     therefore repeats for the point masses, with their own scale, and with the probability of this case as `share`.
-    Half-normal scores are never below their means, so the largest mean is a floor as well. The best score is subtracted
-    from all scores, so that their differences are accurate. Tiny standard deviations are scaled by a power of 2,
-    because the density would not be finite if the standard deviation were a subnormal number.
+    Half-normal scores are never below their means, so the largest mean is a floor as well. The largest m_a is
+    subtracted from all m_a, so that their differences are accurate. Tiny standard deviations are scaled by a power of
+    2, because the density would not be finite if the standard deviation were a subnormal number.
     """
     arms = scores.shape[0]
     begin = 0.0 if distribution == HALF_NORMAL else -_REACH
@@ -188,7 +189,7 @@ def _win_probabilities(scores, spreads, distribution, available, probabilities):
 def win_probabilities(means, variances, widths, distribution, available, probabilities):  # type: ignore[no-untyped-def]
     """Write the probability that `pick` chooses each arm to `probabilities` (n, K), with an error below 1e-10.
 
-    means, variances, widths and available are (n, K).
+    `means`, `variances`, `widths` and `available` are (n, K).
     """
     n, arms = means.shape
     scores, spreads = np.empty(arms), np.empty(arms)
@@ -196,7 +197,7 @@ def win_probabilities(means, variances, widths, distribution, available, probabi
         for a in range(arms):
             scores[a], spreads[a] = means[i, a], widths[i, a] * math.sqrt(variances[i, a])
             probabilities[i, a] = 0.0
-            if math.isnan(scores[a] + spreads[a]):  # an arm without a score comes last
+            if math.isnan(scores[a] + spreads[a]):  # an arm whose score is NaN comes last
                 scores[a], spreads[a] = -np.inf, 0.0
             if distribution == POINT:
                 scores[a] += spreads[a]
@@ -231,8 +232,8 @@ def break_even(variance, noise, rounds, logs, gaps):  # type: ignore[no-untyped-
 def add_bonus(means, variances, noise, reuse, rounds, foresight, bonus, logs, gaps, scores):  # type: ignore[no-untyped-def]
     """Write means + max(bonus, gap)·std to `scores` (n, K), where gap is the result of `break_even`.
 
-    The number of rounds ahead is foresight·rounds·reuse. rounds (n,) are the numbers of rounds so far. For reuse
-    (n, K), see `adaptive.reuse_packed`.
+    The number of rounds ahead is foresight·rounds·reuse. `rounds` (n,) are the numbers of rounds so far. `reuse` (n, K)
+    is explained in `adaptive.reuse_packed`.
     """
     for i in range(means.shape[0]):
         for a in range(means.shape[1]):

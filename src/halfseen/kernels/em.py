@@ -53,8 +53,7 @@ def _add_products(total: Matrix, X: Matrix, Y: Matrix, part: Matrix) -> None:
 def state_moments(x: Matrix, rows: Index, P_smooth: Stack, lag: Stack) -> tuple[Matrix, Matrix, Matrix]:
     """Return S11 = Σ_{t=1..n} E[x_t x_tᵀ], S00 = Σ_{t=0..n−1} E[x_t x_tᵀ] and S10 = Σ_{t=1..n} E[x_t x_{t−1}ᵀ], (d, d).
 
-    x (n+1, d) are the smoothed means from x_0 on. rows (n+1,) gives for every time its row in the tables P_smooth and
-    lag.
+    `x` (n+1, d) are the smoothed means from x_0 on. `rows` (n+1,) gives for every time its row in `P_smooth` and `lag`.
     """
     n = x.shape[0] - 1
     d = x.shape[1]
@@ -112,13 +111,13 @@ def _complete_moment(M: Matrix, R: Matrix, seen: Flags, work: Stack) -> None:
 def noise_moment(y: Matrix, R: Matrix, x: Matrix, rows: Index, P_smooth: Stack) -> Matrix:
     """Return Σ_{t=1..n} E[(y_t − Ax_t)(y_t − Ax_t)ᵀ] (k, k) given the observed entries of y (n, k).
 
-    R (k, k) is the covariance Σ with which the series was smoothed. x, rows and P_smooth are as in `state_moments`.
+    `R` (k, k) is the Σ with which the series was smoothed. `x`, `rows` and `P_smooth` are as in `state_moments`.
     """
     n, k = y.shape
     total = np.zeros((k, k))
     part = np.empty((k, k))
     work = np.empty((5, k, k))
-    residual = np.zeros((n, k))  # 0 in rounds with a missing entry, which are added one by one
+    residual = np.zeros((n, k))  # 0 in rounds with a missing entry, whose moments are added one by one
     seen = np.empty(k, np.bool_)
     t = 0
     while t < n:

@@ -71,7 +71,7 @@ def covariance_times_feature(C, feature, gain):  # type: ignore[no-untyped-def]
     """Compute gain = Cc (p,) for a packed C, with the sums in the order written.
 
     Rows are processed four at a time, so that their sums do not depend on each other and the gain is stored less often.
-    Sums start from 0, because the compiler could otherwise choose which of two products it rounds before it adds them.
+    Sums start from 0, because in a·b + c·d the compiler could choose which product it rounds before the addition.
     """
     p, row = gain.shape[0], 0  # entry l of a row is at row + l
     for j in range(p):
@@ -100,7 +100,7 @@ def covariance_times_feature(C, feature, gain):  # type: ignore[no-untyped-def]
         gain[j_3] += C[row + j_3] * c
         gain[j_3] += C[row_1 + j_3] * c_1
         gain[j_3] += C[row_2 + j_3] * c_2
-        # Views from here on, because a loop only vectorises if the compiler knows that no index is negative.
+        # The loop uses views, because the compiler vectorises it only if it knows that no index is negative.
         entries, images = feature[j + 4 :], gain[j + 4 :]
         C_0, C_1 = C[row + j + 4 : row + p], C[row_1 + j + 4 : row_1 + p]
         C_2, C_3 = C[row_2 + j + 4 : row_2 + p], C[row_3 + j + 4 : row_3 + p]

@@ -146,7 +146,7 @@ def smooth_series(
                 if after == 0:  # a new series starts
                     continue
                 P_next = P_pred[after]
-                if after == frozen:  # several rows lead to the frozen row, and P_pred[frozen] is for only one of them
+                if after == frozen:  # several rows precede the frozen row; P_pred[frozen] is the prediction from one
                     P_next = work[3]
                     predict(D, Q, P_filt[row], work[0], P_next)
                 smoother_gain(D, P_filt[row], P_next, J[row], C[row], work)

@@ -213,7 +213,7 @@ class Adaptive(Estimator):
     def observe(
         self, rows: Ints, observations: Floats, rounds: Ints, complete: bool, contexts: Floats | None
     ) -> Floats:
-        # Only the reward of the last round updates the belief, not a reward that arrives after the next observation.
+        # The reward of a round updates the belief only if it arrives before the next observation.
         self._update_beliefs(rows, self.history.stored_rounds[rows] - 1)
         early = rounds - self.regime_start[rows] <= ORIGIN_ROUNDS
         if np.count_nonzero(early):
@@ -301,7 +301,7 @@ class Adaptive(Estimator):
     def replace_rewards(
         self, rows: Ints, rounds: Ints, features: Floats, arms: Ints, rewards: Floats, learner: Learner
     ) -> Floats:
-        """Replace rewards in the history, if the next fit will use them. The belief is not changed."""
+        """Replace those rewards in the history that the next fit will use. The belief is not changed."""
         positions = self.history.positions(rows, rounds)
         used = positions >= self.history.stored_rounds[rows] - self.history.rounds
         used &= self.history.has_features(rows, positions)

@@ -22,11 +22,11 @@ from halfseen.service.schemas import EngineSettings
 
 T = TypeVar("T")
 _LOG = logging.getLogger("halfseen.service")
-_CLAIM = 60_000_000  # microseconds of a claim: meanwhile only one process may identify the model of a stream
+_CLAIM = 60_000_000  # microseconds for which a claim lets only one process identify the model of a stream
 _CLAIM_CHECK = 5_000_000  # microseconds between two checks whether the claim of another process has ended
-_MAX_OVERDUE = 2_000  # streams that one sweep handles
-_MAX_EXPIRED = 2_000  # decisions that one transaction expires, so that other requests do not wait too long
-_MIN_SNAPSHOT_EVENTS = 50  # the fewest new events that justify a snapshot; replaying fewer takes no longer
+_MAX_OVERDUE = 2_000  # the most streams that one sweep handles
+_MAX_EXPIRED = 2_000  # the most decisions that one transaction expires, so that other requests do not wait too long
+_MIN_SNAPSHOT_EVENTS = 50  # fewest new events for a snapshot; replaying fewer takes no longer than loading a snapshot
 
 
 class IdentificationTask(NamedTuple):
@@ -276,7 +276,7 @@ class StreamStore:
             name = self.refit_due.popitem(last=False)[0]
             row, stream = self._find(name)
             now, task = _now(), None
-            if now < row.identifying <= now + _CLAIM:  # a later end was written while the clock was ahead
+            if now < row.identifying <= now + _CLAIM:  # a later `identifying` was written while the clock was ahead
                 self._claimed_until[name] = min(row.identifying, now + _CLAIM_CHECK)
             elif stream.agent.refit_due and not stream.retired:
                 self._claimed_until.pop(name, None)

@@ -45,7 +45,7 @@ from halfseen.validation import LIMIT, elapsed_steps
 _NUMBERS = {int, float, type(None)}
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _MAX_NAMED_ARMS = 20  # in a message
-_CLOCK_TOLERANCE = 1_000_000  # microseconds; a clock that is further behind the last event is recorded with decisions
+_CLOCK_TOLERANCE = 1_000_000  # microseconds; if the clock is further behind the last event, decisions record it
 
 
 class DecisionOutcome(NamedTuple):
@@ -64,7 +64,7 @@ class Passed(NamedTuple):
 
 
 class UnrecordedDecision:
-    """A decision that is not recorded yet. Recording computes the propensities of many decisions at once."""
+    """A decision that is not recorded yet. Decisions are recorded together to save time."""
 
     __slots__ = ("decision", "observation", "passed", "reply", "request")
     reply: DecisionReply
@@ -93,12 +93,12 @@ class StreamTransaction:
         self._unrecorded: list[UnrecordedDecision] = []
         self._unrecorded_keys: set[str] = set()
         self._features, self._observed = stream.spec.features, stream.agent.policy.streams.observed
-        # `now` is the time of the clock. Waits do not use `self.now`, which is ahead of a clock that was set back.
+        # Waits are measured by the clock (`now`), because `self.now` is ahead of a clock that was set back.
         self._overdue_since = None if stream.spec.reward_wait_us is None else now - stream.spec.reward_wait_us
         self.expired = self._expire_overdue(max_expired)
 
     def find_decisions(self, keys: Iterable[str | None], decision_ids: Iterable[str]) -> None:
-        """Read the decisions with these idempotency keys, and the outcomes of `decision_ids` that are not open."""
+        """Read the decisions with these keys, and the outcomes of those of `decision_ids` that are not open."""
         valid = [key for key in keys if key is not None and is_valid_key(key)]
         for event in self._journal.decisions_with_keys(self.row.id, valid):
             if isinstance(event.content, events.Decided) and event.key is not None and event.id is not None:
@@ -140,7 +140,7 @@ class StreamTransaction:
         row.due = stream.next_expiry
 
     def _append(self, content: events.Content, decision_id: str | None = None, blob: bytes | None = None) -> Event:
-        if self._unrecorded:  # these decisions were made before this event
+        if self._unrecorded:  # they were made before this event, so their events come first
             self._record_decisions()
         event = Event(self.stream.version + 1, self.now, decision_id, content, blob)
         self.stream.advance(event)
@@ -529,7 +529,7 @@ class StreamCreation:
             decision = trial.decide(np.zeros(trial.policy.streams.observed), costs=free)
             decision.propensities.sum()
             trial.learn(decision.id, 0.0)
-            del trial, decision  # before the other agent needs as much memory
+            del trial, decision  # free its memory before the agent of the stream needs as much
             return cls(spec, LoadedStream(spec), seed_given)
         except HalfseenError as error:
             raise as_service_error(error, "invalid") from None
