@@ -56,7 +56,7 @@ def invalid(argument: str, expected: str, got: object) -> InvalidInput:
     """Return the exception "argument: expected ..., got ...", with `got` on one line of at most 100 characters."""
     text = " ".join(str(got).split())
     if len(text) > 100:
-        text = text[:60] + "..." + text[-37:]  # the end may say what is wrong
+        text = text[:60] + "..." + text[-37:]  # the end is kept, because it may say what is wrong
     return InvalidInput(f"{argument}: expected {expected}, got {text}")
 
 

@@ -24,7 +24,7 @@ _NO_PROVISIONAL = np.zeros((0, 4))  # columns: decision id, reward, noise varian
 
 ROUND_BITS = 32  # in a fleet, the lower bits of an id are the round, and the upper bits are the number of the stream
 ROUND_MASK = (1 << ROUND_BITS) - 1
-# The largest round and the largest number of a stream in a state that a fleet restores. They leave room for new rounds,
+# The largest round and the largest number of a stream that a restored state may have. They leave room for new rounds,
 # up to ROUND_MASK, and for new streams, up to MAX_ROUNDS.
 MAX_ROUNDS = ROUND_MASK >> 1
 MAX_STREAMS = MAX_ROUNDS >> 1
@@ -63,7 +63,7 @@ class PendingDecisions:
     def __init__(self, max_pending: int, dimension: int) -> None:
         self._max_pending = at_least("max_pending", max_pending, 1)
         self._dimension = dimension
-        # None for a decision in `provisional`. To find the oldest decision, a dict would step over all deleted keys.
+        # None for a decision in `provisional`. A dict would find the oldest one slowly, stepping over deleted keys.
         self.waiting: OrderedDict[int, PendingDecision | None] = OrderedDict()
         self.provisional: dict[int, ProvisionalReward] = {}
         self.branches: dict[int, int] = {}  # by id, the branch of each waiting decision that was made with guardrails
@@ -250,8 +250,8 @@ class PendingDecisions:
 def check_rounds(rounds: Ints, decisions: Ints, extra_rounds: ArrayLike) -> None:
     """Raise an error unless the estimator's `rounds` (n,) fit the `decisions` (n,), which are numbered per stream.
 
-    The number of a round minus the number of its decision is the number of rounds without a decision until then. The
-    difference must be from 0 to `extra_rounds`.
+    The number of a round exceeds the number of its decision by the number of earlier rounds without a decision. This
+    excess must be from 0 to `extra_rounds`.
     """
     extra = rounds - decisions
     check_range("state 'pending.rounds'", extra, 0, extra_rounds)
@@ -367,7 +367,7 @@ class FleetPending:
         self.oldest[rows] = 0
 
     def unmark(self, streams: Mask) -> None:
-        """Forget the branches of all pending decisions in the rows that `streams`, a mask of all rows, selects."""
+        """Forget the branches of all pending decisions in the rows for which the mask `streams` is true."""
         self.branches[(self.ids >= 0) & streams[self.rows]] = _NO_MARK
 
     def indices_of_stream(self, number: int) -> Ints:

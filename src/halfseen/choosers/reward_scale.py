@@ -27,11 +27,11 @@ def pick(
 ) -> Ints:
     """Return the available arm with the highest score in every row (n,). The arm with the larger noise wins a tie.
 
-    means, spreads, noise, penalties and available are (n, K).
+    `means`, `spreads`, `noise`, `penalties` and `available` are (n, K).
     """
     draws = np.ones_like(noise) if distribution == POINT else np.abs(noise) if distribution == HALF_NORMAL else noise
     scores = np.where(available, _scores(link, means + spreads * draws, penalties), -np.inf)
-    scores[~available] = np.nan  # so that an available arm with a score of −inf comes first
+    scores[~available] = np.nan  # so that even an available arm with a score of −inf is preferred to these
     best = scores == np.nanmax(scores, axis=1, keepdims=True)
     return np.asarray(np.where(best, noise, -np.inf).argmax(axis=1))
 
@@ -89,7 +89,7 @@ class _Row(NamedTuple):
         return np.maximum(2.0 * ndtr(z) - 1.0, 0.0) if self.half else np.asarray(ndtr(z))
 
     def _integrate(self, a: int, others: list[int], floor: float) -> float:
-        """Return ∫ f(ζ) [score > floor] Π_b P(score of b ≤ score of a) dζ over the draw ζ of arm a."""
+        """Return ∫ f(ζ) [score > floor] Π_b P(score of b ≤ score of a) dζ, where the draw ζ of arm a has density f."""
         low = 0.0 if self.half else -_REACH
         begin = max(low, float(self._draw(a, floor))) if floor > -np.inf else low
         if not begin < _REACH:

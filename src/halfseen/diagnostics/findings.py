@@ -139,7 +139,7 @@ def _worth_of_seeing(measured: Measurements) -> str:
 
 
 def _hidden_matters(measured: Measurements) -> str:
-    """Return a sentence if the true context or a recorded hidden feature clearly explains more, or else ""."""
+    """Return a sentence if the true context or a recorded hidden feature clearly adds to the observations, or ""."""
     explained = measured.explained
     assert explained is not None
     shares, name = explained.shares, measured.subject.data.contexts_name
@@ -166,7 +166,7 @@ def _doubt_about_model(measured: Measurements, made: tuple[Finding, ...]) -> str
 
 
 def _rewards_needed(count: int, at_most: float) -> str:
-    """Return a sentence that says how many rewards would rule out a share of WORTHWHILE.
+    """Return a sentence that says how many rewards are needed to exclude that the share is WORTHWHILE or more.
 
     The true share is assumed to be 0. Then its upper bound shrinks as 1/n.
     """
@@ -484,7 +484,7 @@ def _hidden(explained: ExplainedRewards, subject: ExaminationSubject) -> Finding
             sentence = f"the data do not show yet whether the hidden block helps: {detail}"
         if subject.model.latent == subject.model.observed:
             sentence = f"the model has no hidden coordinates: {detail}"
-        # Three standard errors, because the hidden block is compared with the best of several descriptions.
+        # Three standard errors, because the other description is the best of several, so chance favours it.
         beyond_chance = explained.context_matters and explained.hidden.value < -3.0 * explained.hidden.error
         if in_use and beyond_chance and without - whole >= MUCH * without > 0.0:
             verdict, sentence = Verdict.LOOK, f"the hidden block makes predictions worse: {detail}"

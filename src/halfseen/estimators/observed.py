@@ -40,7 +40,7 @@ class ObservedWithPropensity(Estimator):
     """The observation and the propensity: c_t = (y_t, π_t), for learners that set `weighs_propensity`.
 
     The policy writes the propensity π_t of the chosen arm into the last feature. Missing entries of y_t stay NaN: if
-    they were replaced by older values, their noise would not be the noise that the learner corrects for.
+    older values replaced them, the learner would correct for the wrong noise.
     """
 
     coordinates = "none"

@@ -228,7 +228,7 @@ def run_command(plan: Experiment) -> str | None:
 
 
 def _has_command_label(spec: AgentSpec) -> bool:
-    """Return whether an agent and its options can be given on a command line by the label of the agent."""
+    """Return whether the label of an agent, given on a command line, names this agent with these options."""
     try:
         return not spec.is_own and split_spec(spec.label) == (spec.name, dict(spec.options))
     except ValueError:  # options that are arrays cannot be compared, and a user's own label may have another form

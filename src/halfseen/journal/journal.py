@@ -105,7 +105,7 @@ class Journal(ABC):
         """Raise JournalUnavailable unless the database answers. A lost connection is opened again."""
 
     def checkpoint(self) -> None:  # noqa: B027  (only SQLite needs it)
-        """Move committed changes to their final location. Otherwise a later commit would have to do this."""
+        """Copy committed changes into the database file, which a later commit would otherwise have to do."""
 
     @abstractmethod
     def new_connection(self) -> Journal:

@@ -121,7 +121,7 @@ class SqliteJournal(Journal):
 
     @contextlib.contextmanager
     def _translated_errors(self) -> Iterator[None]:
-        """Raise errors of sqlite3 as errors of the journal."""
+        """Raise an error of sqlite3 as a JournalError or a JournalUnavailable."""
         try:
             yield
         except sqlite3.IntegrityError as error:

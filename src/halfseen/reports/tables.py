@@ -232,7 +232,7 @@ def is_ratio(panel: Summary) -> bool:
 
 
 def map_cell_text(panel: Summary, cell: Summary) -> str:
-    """Format the numbers of one cell of a claim map, one per agent. Differences of regret become ratios."""
+    """Format the numbers of one cell of a claim map, one per agent. Relative differences of regret become ratios."""
     values = [figure["value"] for figure in cell["figures"].values()]
     if is_ratio(panel):
         return " / ".join(ratio(None if value is None else 1.0 + value) for value in values)
@@ -315,7 +315,7 @@ def arms_table(world: Summary) -> Table:
 
 
 def comparisons(world: Summary) -> list[str]:
-    """Return one sentence per comparison. Agents are said to differ if Holm's correction leaves p below 0.05."""
+    """Return one sentence per comparison. Agents are said to differ if p is below 0.05 after Holm's correction."""
     rewards = world["rewards"]
     reference, fixed = rewards["reference"], rewards["reference_less_best_fixed_arm"]
     more = "more" if fixed["value"] > 0 else "less"

@@ -176,7 +176,7 @@ class ObservationReply(Struct, frozen=True):
 
 
 class PreviewReply(Struct, frozen=True):
-    """The decision that the same request to `decisions` would get now. No decision is made."""
+    """The decision that this request would get now if it were sent to `decisions`. No decision is made."""
 
     arm: Arm
     propensity: float
@@ -312,12 +312,12 @@ class EngineSettings:
     queue_rows: int = 10_000  # rows that may wait in the queue; more are refused with 503
     batch_rows: int = 2_000  # the most rows that share one commit
     max_loaded_bytes: int = 1 << 30  # memory of the loaded streams; beyond it, streams not used recently are unloaded
-    # The number of events between two snapshots of a stream, or half the number of its open decisions if it is larger.
+    # The number of events between two snapshots of a stream, but at least half the number of its open decisions.
     snapshot_every: int = 5_000
     limits: Limits = Limits()
     identify: bool = True  # whether models are identified, in a separate process
     identify_seconds: float = 1_800.0  # after this time the identification of a model is ended
-    sweep_seconds: float = 1.0  # between searches for decisions whose reward wait has ended
+    sweep_seconds: float = 1.0  # between two searches for decisions whose reward wait has ended
     lock_seconds: float = 10.0  # the longest wait for a database to which another process writes
     stall_seconds: float = 30.0  # after this time the requests of an unfinished batch get 503, as do new requests
 

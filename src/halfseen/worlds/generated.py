@@ -91,7 +91,7 @@ class GeneratedWorld(World):
             where = f"world '{self.name}', seed {seed}, round {t}"
             pair = next_round(where, first), next_round(where, second)
             if pair == (None, None):
-                return  # both generators end here; only playing more rounds is an error
+                return  # the end of both generators is an error only if more rounds are played
             once, twice = (self.read(where, given) for given in pair)
             if not all(np.array_equal(*both, equal_nan=True) for both in zip(once, twice, strict=True)):
                 expected = "the same round whenever the seed is the same (draws must depend on the seed alone)"

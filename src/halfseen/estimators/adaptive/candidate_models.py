@@ -19,7 +19,7 @@ SLOW_STEPS = (2,)
 # one, starting from its last model. For the level, EM does FEW_ITERATIONS iterations from its last model at any length
 # of the history, or half as many if the level is not in use.
 FEW_ITERATIONS, LONG_HISTORY = 8, 1000
-SPAN = 2  # refitted with the chosen candidate: up to this many with fewer dimensions and this many with more
+SPAN = 2  # beside the chosen dimension, up to this many lower ones and this many higher ones are refitted
 # After MIN_CONFIRMATIONS identifications with the same result and MIN_ROUNDS rounds, only the chosen candidate is
 # refitted, except in every FULL_REFIT_INTERVAL-th identification.
 MIN_CONFIRMATIONS, MIN_ROUNDS = 3, 500

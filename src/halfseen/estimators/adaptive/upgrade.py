@@ -14,7 +14,7 @@ from halfseen.models.identification.order import candidate_dimensions
 
 
 def upgrade_arrays(arrays: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    """Return `arrays`, with everything added that arrays of version 0.2.0 do not contain.
+    """Return `arrays`, extended by what version 0.2.0 did not save.
 
     `prefix` is "" for the arrays of a model and "estimator." for the arrays of a state. The agent then continues as in
     version 0.2.0: 0 is not the origin of contexts, the arms are fitted under one origin only, and the level has not

@@ -199,7 +199,7 @@ class LocalDaskExecutor(DaskExecutor):
     def prepare(self, samples: Sequence[Slice]) -> None:
         """Compile in this process, then start the workers.
 
-        The workers are not started earlier, because none are needed if every slice was saved.
+        The workers are not started earlier, because none are needed if the results of all slices are saved already.
         """
         super().prepare(samples)
         stack = self._exit_stack
