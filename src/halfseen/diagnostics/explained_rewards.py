@@ -135,7 +135,7 @@ class ExplainedRewards(NamedTuple):
     context: Improvement  # gain of the best of DESCRIPTIONS over the arms' means, about 0 if contexts are irrelevant
     filtering: Improvement  # gain of the best description without hidden coordinates over y itself
     hidden: Improvement  # gain of the filtered context over the best description without hidden coordinates
-    recovered: Improvement  # gain over y of the filtered context or, if it is better, of the filtered y
+    recovered: Improvement  # gain over y itself of the filtered context or the filtered y, whichever is better
     beyond: Improvement | None  # gain of the true context over the best description, None if it is not known
     context_at_most: float  # upper bound of the share that y and the filtered context together can explain
     hidden_at_most: float  # upper bound of `hidden`
@@ -148,7 +148,7 @@ class ExplainedRewards(NamedTuple):
     def context_matters(self) -> bool:
         """Whether contexts explain rewards significantly.
 
-        The bound is three standard errors, because the best of several descriptions was selected.
+        The threshold is three standard errors instead of two, because the best of several descriptions was selected.
         """
         return self.context.value > 3.0 * self.context.error
 
@@ -222,7 +222,7 @@ def explain_rewards(data: ExaminationData, contexts: Floats, predicted: Floats) 
 
 
 def upper_bound(gain: Improvement, observed: ObservedRewards, known: Floats, added: Floats) -> float:
-    """Return an upper bound: the cross-validated gain plus two standard errors, or `largest_gain` if it is larger."""
+    """Return an upper bound of a gain: `largest_gain` or the estimate plus two standard errors, whichever is larger."""
     return max(gain.value + 2.0 * gain.error, largest_gain(observed, known, added))
 
 
@@ -230,8 +230,8 @@ def largest_gain(observed: ObservedRewards, known: Floats, added: Floats) -> flo
     """Return an upper confidence bound of the share of the reward variance that `added` explains beyond `known`.
 
     With few rewards, a regression that shrinks its coefficients explains nothing, whatever the truth is. So this bound
-    comes from least squares, with one regression per arm. If `added` explained a share equal to the bound,
-    an F statistic no larger than the observed one would have the probability 1 − CONFIDENCE. The rewards of several
+    comes from least squares, with one regression per arm. If `added` explained a share as large as the bound,
+    an F statistic as small as the observed one would have the probability 1 − CONFIDENCE. The rewards of several
     arms in one round may have the same noise, so they count as one reward. Autocorrelated noise makes the bound larger.
     """
     rounds, arms, rewards = observed
@@ -251,7 +251,7 @@ def largest_gain(observed: ObservedRewards, known: Floats, added: Floats) -> flo
     dof, other_dof = gained / per_round, free / per_round
     statistic = max(explained, 0.0) / gained / (left / free)
     not_explained = (explained + left) / total
-    low, high = 0.0, 0.01  # bounds of the gain, as a share of the variance that `known` leaves unexplained
+    low, high = 0.0, 0.01  # the bound is between these shares of the variance that `known` leaves unexplained
     while not _excluded(high, statistic, dof, other_dof):
         if high == 0.99:
             return min(1.0, not_explained)
@@ -326,7 +326,7 @@ class SensorValue(NamedTuple):
 
     name: str
     hidden: bool  # True for a recorded feature that is hidden from the model
-    share: Improvement  # share of the reward variance that is lost without the feature or, if hidden, gained with it
+    share: Improvement  # explained share of the reward variance: lost without the feature, or gained with it if hidden
     greedy_reward: float | None  # change of the mean reward of the greedy choice; None without full information
 
 

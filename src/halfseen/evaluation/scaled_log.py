@@ -16,8 +16,8 @@ class ScaledLog(NamedTuple):
 
     As in an experiment on a table, columns are scaled by their mean and standard deviation in the first fifth of the
     rows. The unit of rewards is the root mean square, in these rows, of the difference between a reward and the mean
-    reward of its arm. Unlike in an experiment, these rows are also decisions of the log, and a column that is constant
-    or empty in them is scaled by all rows.
+    reward of its arm. Unlike in an experiment, the decisions of these rows are evaluated too, and a column that is
+    constant or empty in them is scaled by all rows.
     """
 
     observations: Floats  # (n, k + 1), the last column is the intercept

@@ -65,11 +65,12 @@ def theorem_quantities(
 def largest_eigenvalues(packed: Floats, size: int, most: float = np.inf) -> Floats:
     """Return the largest eigenvalue (B,) among the K positive definite matrices of each stream.
 
-    `packed` (B, K, p(p+1)/2) contains their upper triangles row by row. No eigenvalue can be above `most`.
+    `packed` (B, K, p(p+1)/2) contains their upper triangles row by row. `most` is an upper bound of all eigenvalues.
 
     A Cholesky factorisation of θI − C shows whether an eigenvalue of a matrix C is above θ, and costs much less than
-    computing the eigenvalues. Here θ is the largest eigenvalue of the matrix with the largest trace. Then few of the
-    other matrices need an eigenvalue decomposition. None of them needs it if θ is within a relative 1e-9 of `most`.
+    computing the eigenvalues. Here θ is the largest eigenvalue of the matrix with the largest trace. Few of the
+    other matrices have a larger eigenvalue and need an eigenvalue decomposition. None needs it if θ is within a
+    relative 1e-9 of `most`.
     """
     rows, columns = np.triu_indices(size)
     traces = packed[:, :, rows == columns].sum(axis=2)

@@ -61,7 +61,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     ),
     (
         "ALTER TABLE streams ADD COLUMN due {integer} NOT NULL DEFAULT 0",
-        # The next transaction of a stream replaces due = 1 by the correct time. (psycopg replaces %% by %.)
+        # due = 1 stands for "not computed yet". The stream's next transaction corrects it. (psycopg replaces %% by %.)
         """
         UPDATE streams SET due = 1
         WHERE spec LIKE '%%"reward_wait":%%' AND spec NOT LIKE '%%"reward_wait":null%%'

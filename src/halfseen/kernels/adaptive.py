@@ -347,7 +347,7 @@ def _fit_prediction(b, a, p, c, fit_mean, fit_var):  # type: ignore[no-untyped-d
 def _effective_noise(b, a, p, c, reward, v, fit_mean, fit_var):  # type: ignore[no-untyped-def]
     """Return the noise variance with which a reward is learnt, which is v unless the reward is far from its prediction.
 
-    The prediction comes from the last fit, so that the result does not depend on the order of later rewards.
+    The prediction is that of the last fit, so that the order of the rewards since then does not matter.
     """
     predicted, variance = _fit_prediction(b, a, p, c, fit_mean, fit_var)
     share = weight(reward - predicted, v + variance)
@@ -415,9 +415,9 @@ def learn_packed(  # type: ignore[no-untyped-def]
 
     A reward whose features are NaN is ignored, because its round is no longer in the history. fit_mean and fit_var are
     the means and variances of the parameters after the last fit. In streams where has_other (B,) is true, the
-    posteriors under the other origin learn too, with a noise variance in proportion to `other_noise` (B, K). `lead`
-    (B,) then changes by the difference of the log densities of the reward under the two origins. wild (B,) counts the
-    rewards with a weight below WILD.
+    posteriors under the other origin are updated too, with the noise variance times `other_noise`/`noise` (B, K).
+    `lead` (B,) then changes by the difference of the log densities of the reward under the two origins. wild (B,)
+    counts the rewards with a weight below WILD.
     """
     for s in range(rows.shape[0]):
         if math.isnan(features[s, 0]):
@@ -482,9 +482,9 @@ def replace_packed(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Replace old_rewards (n,) by rewards (n,) in the posteriors of the arms played (n,).
 
-    `variances` (n,) are the noise variances with which the old rewards were learnt, before weighting. An infinite
-    variance means that the reward was not learnt. in_fit (n,) says whether the last fit has learnt the reward. A fit
-    leaves wild rewards out and gives all others the weight 1.
+    `variances` (n,) are the noise variances of the old rewards, without the increase for outliers. An infinite variance
+    means that the reward was not learnt. in_fit (n,) says whether the last fit has learnt the reward. A fit leaves wild
+    rewards out and gives all others the weight 1.
     """
     for s in range(rows.shape[0]):
         if math.isnan(features[s, 0]) or math.isinf(variances[s]):

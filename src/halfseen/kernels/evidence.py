@@ -309,7 +309,7 @@ def fit_arms(  # type: ignore[no-untyped-def]
         change = 0.0
         for a in range(arms):
             if counts[a] == 0.0:
-                noise[a] = pooled  # this change does not count in the stopping rule
+                noise[a] = pooled  # not part of `change`: without rewards, this noise does not affect the fit
                 continue
             new = (residual[a] + noise[a] * used[a] + NOISE_WEIGHT * pooled) / (counts[a] + NOISE_WEIGHT)
             change = max(change, abs(math.log(new / noise[a])))
@@ -336,7 +336,7 @@ def fit_arms(  # type: ignore[no-untyped-def]
             scale = max(scale, SLOPE_SHARE * power / max(spread, LEAST_SPREAD * total_rewards))
         if vary:
             alpha = _update_alpha(counts, G, h, mean, cov, noise, baseline, rho, u, alpha, step % 2 == 1)
-        rho = moment[0, 0]  # becomes the sum of the squared parts of the intercepts that the slopes do not explain
+        rho = moment[0, 0]  # becomes Σ_a E(intercept_a − baseline − α·uᵀslopes_a)²
         for i in range(1, p):
             rho -= 2.0 * alpha * u[i] * moment[i, 0]
             for j in range(1, p):

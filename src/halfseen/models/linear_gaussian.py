@@ -19,7 +19,8 @@ from halfseen.models.results import Array, FilterResult, SmootherResult
 from halfseen.models.tracker import Tracker
 from halfseen.validation import elapsed_series, real_numbers
 
-# An asymmetry or a negative eigenvalue of a covariance below this share of its largest entry counts as rounding error.
+# An asymmetry or a negative eigenvalue of a covariance counts as rounding error if its absolute value is below this
+# share of the largest entry.
 RELATIVE_TOLERANCE = 1e-8
 
 

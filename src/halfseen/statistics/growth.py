@@ -80,7 +80,7 @@ def growth_from_blocks(blocks: Floats, rounds: int) -> Estimate:
     if replications == 1 or not np.isfinite(value):
         return Estimate(value if np.isfinite(value) else np.nan, np.nan, np.nan)
     jackknife = exponent((blocks.sum(axis=0) - blocks) / (replications - 1))
-    if not np.isfinite(jackknife).all():  # all regret of a block comes from one replication
+    if not np.isfinite(jackknife).all():  # without one replication, the mean of a block is 0
         return Estimate(value, np.nan, np.nan)
     error = np.sqrt((replications - 1) / replications * ((jackknife - jackknife.mean()) ** 2).sum())
     return student_interval(value, float(error), replications - 1)

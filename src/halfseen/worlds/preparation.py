@@ -69,7 +69,7 @@ def check_not_empty(values: Floats, names: Sequence[str], source: str) -> None:
 def with_intercept(values: Floats, position: int) -> Floats:
     """Return the features (n, k) with a feature that is always 1 at `position`.
 
-    Columns are centred, and the regressions of most agents have no intercept.
+    Agents need it, because columns are centred and the regressions of most agents have no intercept of their own.
     """
     return np.insert(values, position, 1.0, axis=1)
 

@@ -38,7 +38,7 @@ class ParallelExecutor(ABC):
         self._exit_stack.close()
 
     def prepare(self, samples: Sequence[Slice]) -> None:
-        """Compile the kernels for slices such as `samples` once, so that the workers need not compile them."""
+        """Compile the kernels that slices like `samples` need, so that the workers need not compile them."""
         for sample in samples:
             compile_kernels(sample)
 

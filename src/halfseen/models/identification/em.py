@@ -53,7 +53,7 @@ def em_iterates(
 
     `feature_var` (k,) are the variances of the features, 1 by default. The sequence ends after `iterations` iterations,
     or when an iteration increases the log-likelihood by less than `tolerance` per round. It also ends before the first
-    model whose log-likelihood or filtered means are not finite, which may be the start.
+    model whose log-likelihood or filtered means are not finite, even if this is the start.
     """
     variances = np.ones(y.shape[1]) if feature_var is None else feature_var
     q_floor = np.full(len(start.D), PROCESS_FLOOR * float(np.nanmean(variances)))
@@ -82,7 +82,7 @@ def em_iterates(
 
 
 def separate_series(rows: Index) -> list[slice]:
-    """Return for each series its slice of times, from x_0 on, given the `rows` (n + 1,) of `filter_series`.
+    """Return one slice of times per series, which begins at its x_0, given the `rows` (n + 1,) of `filter_series`.
 
     Series without a round are left out.
     """

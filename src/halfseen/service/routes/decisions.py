@@ -74,10 +74,10 @@ def decision_app(engine: Engine, authorizer: Authorizer, limits: Limits, other_r
             body = encode(await handlers[route](stream, await read_body(scope, receive, limits.body_bytes)))
         except ServiceError as refused:
             error = refused
-        except asyncio.CancelledError:  # the server cancels requests that are unfinished when it ends
+        except asyncio.CancelledError:  # when the server ends, it cancels unfinished requests
             error = shutting_down()
         except Exception:
-            _LOG.exception("A request to %s failed.", route)  # with the traceback, but without data of the request
+            _LOG.exception("A request to %s failed.", route)  # logs the traceback, but no data of the request
             error = internal_error()
         # Count before the reply is sent, so that a client that has the reply also finds it in the metrics.
         metrics.requests(route, 200 if error is None else error.status).inc()
