@@ -115,7 +115,8 @@ def _philox_round(key_0, key_1, c_0, c_1, c_2, c_3):  # type: ignore[no-untyped-
 def _two_blocks(key_0, key_1, block, now, purpose):  # type: ignore[no-untyped-def]
     """Return the words of two consecutive blocks.
 
-    Neither block waits for the other's products, so this is faster than one block at a time."""
+    Neither block waits for the other's products, so this is faster than one block at a time.
+    """
     a_0, a_1, a_2, a_3 = block, now, purpose, _ZERO
     b_0, b_1, b_2, b_3 = block + _ONE, now, purpose, _ZERO
     for _ in range(10):

@@ -177,7 +177,7 @@ def _slow_start(orthogonal: Array, observed: int) -> Parameters:
 
 
 def _slow_rotations(orthogonal: Array) -> Array:
-    """Return damped rotations of periods from about 5 to 120 rounds, in the basis given by an orthogonal matrix."""
+    """Return damped rotations with periods from about 5 to 126 rounds, in the basis given by an orthogonal matrix."""
     d = len(orthogonal)
     rotations = np.zeros((d, d))
     angles = np.geomspace(0.05, 1.2, max(1, d // 2))
