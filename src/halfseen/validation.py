@@ -334,7 +334,7 @@ def file_path(argument: str, value: object) -> Path:
 
 # ---------------------------------------------------------------------- bounds of options
 # An option of an agent is annotated with its bound, as in `restarts: Annotated[int, Integers(0, 10)]`. The catalogue
-# checks these bounds. If a value has another type, such as "auto", the component that has the option checks it.
+# checks these bounds. A value of another type, such as the string "auto", is checked by the component with the option.
 
 
 class Bound(Protocol):

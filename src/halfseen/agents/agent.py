@@ -213,7 +213,7 @@ class Agent:
         Returns
         -------
         Decision
-            The decision. It has not been made, so it cannot be rewarded.
+            The decision that would be made. It is not recorded, so it cannot be rewarded.
 
         Raises
         ------

@@ -26,7 +26,7 @@ from halfseen.models.identification.selection import AICC_MARGIN
 from halfseen.reports.tables import count, percent
 
 # With many rounds, even small deviations are significant. So a deviation must also be large enough: it gets the verdict
-# "look" only from a limit _LOOK on, and the verdict "bad" only from a limit _BAD on.
+# "look" only if it reaches its limit …_LOOK, and "bad" only if it reaches its limit …_BAD.
 SIZE_LOOK, SIZE_BAD = 0.08, 0.50  # relative deviation of the mean square of innovations from 1
 BIAS_LOOK, BIAS_BAD = 0.15, 0.50  # mean of an innovation, divided by its standard deviation
 MEMORY_LOOK, MEMORY_BAD = 0.02, 0.10  # share of the variance of innovations that earlier innovations explain

@@ -21,8 +21,8 @@ class LatentStates(Estimator):
 
     The feature c_t is P_t, the probabilities of S states before the reward of round t. The observation y_t is not used.
     A reward r of arm a updates the belief by Bayes' rule, P ∝ P·N(r; m(a, s), σ²), where m(a, s) is the expected reward
-    in state s, which the learner knows. From round to round, P ← FᵀP. Rewards of rounds before the last `memory` rounds
-    are discarded.
+    in state s, which the learner knows. From round to round, P ← FᵀP. Rewards that arrive
+    `memory` or more rounds late are discarded.
 
     Two vectors are stored for each of the last `memory` rounds, at index t mod `memory`: the log of the belief before
     the reward, and the log-likelihood of the reward in every state, which is 0 before the reward arrives. After a late

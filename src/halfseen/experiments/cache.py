@@ -166,7 +166,7 @@ def versions() -> dict[str, str]:
 
 @cache
 def source_hash() -> str:
-    """Hash every module that playing a slice imports, because only these modules can change the results."""
+    """Hash every module that is imported to play a slice, because only these modules can change the results."""
     digest = hashlib.sha256()
     for name, path in sorted(reachable("halfseen.experiments.slice_summary").items()):
         digest.update(f"{name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())

@@ -60,7 +60,7 @@ class PostgresJournal(Journal):
         self._url, self._lock_seconds = url, lock_seconds
         self._connection: _Connection | None = None
         self._deferred: list[tuple[bytes, Sequence[Any]]] = []  # statements that are sent together with the next query
-        self._begun = False  # whether the server has answered inside the transaction
+        self._begun = False  # whether the server has answered a query of the current transaction
         self._timeout = math.inf  # migrations may take long
         try:
             self._migrate()

@@ -82,7 +82,10 @@ class SqliteJournal(Journal):
             raise self._files_changed()
 
     def _create(self, path: str) -> None:
-        """Create the file if it does not exist, readable only by its owner. The other two files get its mode."""
+        """Create the file if it does not exist, readable only by its owner.
+
+        SQLite gives the files -wal and -shm the same mode.
+        """
         try:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         except FileExistsError:

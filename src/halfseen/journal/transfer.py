@@ -365,7 +365,7 @@ def _check_parquet_size(metadata: Any, max_bytes: int) -> None:
 
 
 def _check_texts(name: str, column: Any) -> None:
-    """Refuse long strings before they are copied into every row."""
+    """Refuse long strings in a dictionary-encoded column, before they are copied into the rows."""
     pa, _ = _pyarrow()
     for chunk in column.chunks:
         values = chunk.values if pa.types.is_list(chunk.type) else chunk

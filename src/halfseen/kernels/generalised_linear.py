@@ -317,7 +317,7 @@ def expected_rewards(family, means, variances, expected):  # type: ignore[no-unt
 def family_sums(family, features, arms, rewards, mean, G, h, likelihoods):  # type: ignore[no-untyped-def]
     """Add the terms of a Newton step at the parameters `mean` (K, p) to G, h and likelihoods, for all rewards (n,).
 
-    Rewards are NaN where there is none. Let w be the curvature at the linear predictor η = cᵀm_a. Then G (K, p, p) is Σ
+    A missing reward is NaN. Let w be the curvature at the linear predictor η = cᵀm_a. Then G (K, p, p) is Σ
     w ccᵀ, h (K, p) is Σ c(wη + r − μ(η)), and likelihoods (K,) is Σ log p(r | η) up to a constant.
     """
     p = features.shape[1]

@@ -278,8 +278,8 @@ def _maximise(
 def _best(ascents: list[_Ascent], limit: int, report: Report) -> _Ascent:
     """Run the ascents in turn until one of them leads, continue it to its end and return it.
 
-    The promise of an ascent is the log-likelihood that it would have after gaining as much again as in its last
-    RECENT_ITERATIONS iterations. An ascent leads if its log-likelihood is at least the promise of every other ascent.
+    The promise of an ascent is its log-likelihood plus its gain in the last RECENT_ITERATIONS iterations, or only its
+    log-likelihood if it has ended. An ascent leads if its log-likelihood is at least the promise of every other ascent.
     Only the leading ascent is reported. Its earlier iterations are reported when it takes the lead.
     """
     if len(ascents) > 1:

@@ -229,7 +229,10 @@ class StreamTransaction:
             raise refusal("invalid", str(error)) from None
 
     def _check_same_request(self, request: DecisionRequest, made: events.Decided) -> None:
-        """Raise a conflict unless the decision `made` came from an equal request. Arms may be in any order."""
+        """Raise a conflict unless the decision `made` came from an equal request.
+
+        The order of the available arms does not matter.
+        """
         recorded = np.array(made.observation, dtype=np.float64)  # None becomes NaN
         if not np.array_equal(self._observation(request.observation), recorded, equal_nan=True):
             other = "another observation"
