@@ -758,3 +758,16 @@ def test_bad_arguments(tmp_path):
     assert not replayed
     with pytest.raises(hs.HalfseenError, match="policy: expected 'uniform', 'always:ARM', 'logged' or an agent"):
         hs.study(small(), policy=[3])
+
+
+@pytest.mark.parametrize("name", ["observation 0", "unread 0"])
+def test_the_column_of_times_may_have_any_name(name):
+    rng = np.random.default_rng(0)
+    columns = {"0": rng.normal(size=60), "arm": rng.integers(2, size=60), "reward": rng.normal(size=60)}
+    times = 1.7e9 + 60.0 * np.repeat(np.arange(30), 2)
+    expected, found = (
+        read_table({label: times, **columns}, observed=["0"], roles={"time": label}, arms=None, stream=None).log
+        for label in ("when", name)
+    )
+    np.testing.assert_array_equal(found.observations, expected.observations)
+    np.testing.assert_array_equal(found.times, expected.times)

@@ -69,7 +69,8 @@ def read_table(
     cells: dict[str, Any] = {name: values[kept] for name, values in others.items()}
     if time is not None:
         cells[time] = np.asarray(columns.as_given(time))[kept]
-    observations = {f"observation {number}": values[kept] for number, values in enumerate(features.values())}
+    prefix = f"{time} observation"  # with the name of the times, so that no name of an observation equals it
+    observations = {f"{prefix} {number}": values[kept] for number, values in enumerate(features.values())}
     unread: dict[str, Any] = {}
     # `read_log` refuses equal rows of the same time. Rows that differ only in columns that it does not read would seem
     # to be equal, so these columns are added.
@@ -77,7 +78,7 @@ def read_table(
         names = [name for name in columns.names if name not in reserved]
         unread = {f"unread {name}": [columns.as_given(name)[row] for row in kept] for name in names}
     log = read_log(
-        Columns({**observations, **cells, **unread}, columns.source),
+        Columns({**observations, **unread, **cells}, columns.source),
         observed=list(observations),
         arms=_numbered(cells) if arms is None else arms,
         stream=stream,
