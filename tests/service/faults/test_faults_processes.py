@@ -48,7 +48,8 @@ class Workers:
         return int(self._parent.stdout.readline())
 
     def lines(self) -> list[list]:
-        return [json.loads(line) for line in self.acknowledged.read_text().splitlines()]
+        complete = self.acknowledged.read_text().rpartition("\n")[0]  # a worker may be writing the last line
+        return [json.loads(line) for line in complete.splitlines()]
 
     def callers(self) -> set[str]:
         return {line[4].partition(".")[0] for line in self.lines() if line[0] == "decided"}
